@@ -1,2 +1,10 @@
-//! Stub.
+//! What the example kernels run: workloads that map, touch, unmap and reuse pages on all CPUs at once and verify
+//! every read, and the report they end with. Nothing here knows an architecture: kernels supply a [`Machine`].
 #![no_std]
+
+pub mod canary;
+pub mod machine;
+pub mod options;
+
+pub use machine::{Fault, Frame, Machine, MapError, PageTables};
+pub use options::Options;

@@ -1,0 +1,94 @@
+//! The kernel's command line.
+
+use core::fmt;
+
+/// What the command line asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Use this many CPUs (`cpus=N`); all there are where absent.
+    pub cpus: Option<usize>,
+    /// Scales the length of the run (`rounds=N`).
+    pub rounds: u32,
+    /// Seed of all random choices (`seed=N`).
+    pub seed: u64,
+    /// The counter-proof (`break-flush`): skip the invalidation instructions and show that the reads notice.
+    pub break_flush: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cpus: None,
+            rounds: 10,
+            seed: 1,
+            break_flush: false,
+        }
+    }
+}
+
+impl Options {
+    /// Reads words separated by white space. Words without a meaning here are left to others if they hold a `/`, as
+    /// the path a boot loader puts first does.
+    ///
+    /// # Errors
+    /// [`BadOption`] for an unknown word or a value that is no number.
+    pub fn parse(line: &str) -> Result<Self, BadOption<'_>> {
+        let mut options = Self::default();
+        for word in line.split_ascii_whitespace() {
+            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            let number = || value.parse::<u64>().map_err(|_| BadOption(word));
+            match key {
+                "break-flush" if value.is_empty() => options.break_flush = true,
+                "cpus" => options.cpus = Some(number()?.try_into().map_err(|_| BadOption(word))?),
+                "rounds" => options.rounds = number()?.try_into().map_err(|_| BadOption(word))?,
+                "seed" => options.seed = number()?,
+                _ if word.contains('/') => {}
+                _ => return Err(BadOption(word)),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// A word of the command line that means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadOption<'a>(pub &'a str);
+
+impl fmt::Display for BadOption<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "unknown option {:?}: use cpus=N, rounds=N, seed=N, break-flush",
+            self.0
+        )
+    }
+}
+
+impl core::error::Error for BadOption<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_all_options() {
+        let options = Options::parse("  cpus=3 rounds=7 seed=99 break-flush ").unwrap();
+        assert_eq!(
+            options,
+            Options {
+                cpus: Some(3),
+                rounds: 7,
+                seed: 99,
+                break_flush: true
+            }
+        );
+        assert_eq!(Options::parse("/boot/kernel").unwrap(), Options::default());
+    }
+
+    #[test]
+    fn names_what_it_does_not_know() {
+        for bad in ["cpu=1", "cpus=x", "cpus", "break-flush=1", "seed=-1"] {
+            assert_eq!(Options::parse(bad), Err(BadOption(bad)));
+        }
+    }
+}
