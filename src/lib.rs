@@ -1,2 +1,42 @@
+//! TLB management for Rust kernels.
 #![no_std]
-//! Stub.
+
+mod addr;
+#[cfg_attr(not(any(loom, feature = "_sim")), allow(unused))]
+#[doc(hidden)]
+pub mod atomic;
+mod batch;
+mod counters;
+#[doc(hidden)]
+pub mod coverage;
+mod cpus;
+mod domain;
+mod error;
+mod flusher;
+mod gather;
+mod pending;
+mod platform;
+mod private;
+mod request;
+mod slot;
+mod space;
+#[doc(hidden)]
+pub mod variant;
+
+#[path = "../arch/aarch64/mod.rs"]
+pub mod aarch64;
+#[path = "../arch/x86_64/mod.rs"]
+pub mod x86_64;
+
+pub use addr::{Granule, Paging, Range, RangeError, Stride};
+pub use batch::Batch;
+pub use counters::Counters;
+pub use cpus::{CpuOutOfRange, CpuSet, Cpus};
+pub use error::{OnlineError, RetireError, SpaceError};
+pub use flusher::{Needed, Outer, Scope, TlbFlusher};
+pub use gather::{FrameArray, FrameBag, Gather};
+pub use pending::Pending;
+pub use platform::{IpiPlatform, Platform, STUCK_AFTER};
+pub use request::{ChangeFlags, Request};
+pub use slot::CpuSlot;
+pub use space::Space;

@@ -1,0 +1,5 @@
+//! arm64: TLBI broadcast.
+
+mod instructions;
+
+pub use instructions::{Instructions, Tlbi};

@@ -1,0 +1,132 @@
+//! Which branches of the protocol a simulated run has taken. A clean run proves nothing if it did nothing.
+//!
+//! In a normal build [`took`] is empty.
+
+macro_rules! branches {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
+        /// A branch of the protocol.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[cfg_attr(not(feature = "_sim"), allow(dead_code))]
+        #[non_exhaustive]
+        pub enum Branch { $($(#[$meta])* $name,)* }
+
+        impl Branch {
+            /// All branches.
+            #[cfg(feature = "_sim")]
+            pub const ALL: &'static [Branch] = &[$(Branch::$name,)*];
+        }
+    };
+}
+
+branches! {
+    /// A CPU in the mask runs the space.
+    TargetLoaded,
+    /// A CPU in the mask is between two spaces.
+    TargetSwitching,
+    /// A CPU in the mask is lazy and was skipped.
+    TargetLazySkipped,
+    /// A CPU in the mask is lazy and was interrupted.
+    TargetLazyReached,
+    /// A CPU in the mask runs another space.
+    TargetAway,
+    /// The target's interrupt was already on its way.
+    InterruptMerged,
+    /// A flush had no remote target.
+    NoTarget,
+    /// Serve: the space was already up to date.
+    ServedNothing,
+    /// Serve: page by page.
+    ServedPartial,
+    /// Serve: two generations, both page by page.
+    ServedTwo,
+    /// Serve: everything of the space.
+    ServedFull,
+    /// Serve: the ring did not hold a generation that was needed.
+    RingMissed,
+    /// A ring entry could not be claimed.
+    RingContended,
+    /// Serve: a lazy CPU left its space.
+    LazyUnloaded,
+    /// Serve: kernel ranges page by page.
+    KernelPartial,
+    /// Serve: everything, globals included.
+    KernelFull,
+    /// A waiter served a request addressed to itself.
+    ServedWhileWaiting,
+    /// Switch: the space's PCID was still current, nothing to flush.
+    SwitchFresh,
+    /// Switch: the space's PCID was behind.
+    SwitchBehind,
+    /// Switch: another space's PCID slot was taken over.
+    SwitchSlotTaken,
+    /// Switch: without PCIDs.
+    SwitchPlain,
+    /// Switch: the mask bit was set, so an explicit barrier was needed.
+    SwitchBitSet,
+    /// Switch: the mask bit was not yet set.
+    SwitchBitClear,
+    /// Switch: the space was loaded already.
+    SwitchSame,
+    /// Lazy mode ended for the same space, which was up to date.
+    LazyLeftFresh,
+    /// Lazy mode ended for the same space, which was behind.
+    LazyLeftBehind,
+    /// A CPU took a trim request.
+    Trimmed,
+    /// A trim request found the space loaded again.
+    TrimRefused,
+    /// Retire found a CPU that runs the space.
+    RetireRefused,
+    /// Retire unloaded a lazy CPU.
+    RetireUnloaded,
+    /// Retire took back a trim request.
+    RetireStoleTrim,
+    /// A gather that overlapped another one.
+    GatherOverlapped,
+    /// A CPU came online.
+    Online,
+    /// A CPU went offline.
+    Offline,
+    /// arm64: page by page, last level only.
+    TlbiLeaf,
+    /// arm64: page by page, all levels.
+    TlbiTable,
+    /// arm64: a whole ASID.
+    TlbiAsid,
+    /// arm64: kernel pages.
+    TlbiKernel,
+    /// arm64: everything.
+    TlbiAll,
+}
+
+#[cfg(feature = "_sim")]
+mod counting {
+    extern crate std;
+
+    use core::cell::RefCell;
+    use std::collections::BTreeMap;
+
+    use super::Branch;
+
+    std::thread_local! {
+        static TAKEN: RefCell<BTreeMap<Branch, u64>> = const { RefCell::new(BTreeMap::new()) };
+    }
+
+    pub(crate) fn took(branch: Branch) {
+        TAKEN.with_borrow_mut(|taken| *taken.entry(branch).or_default() += 1);
+    }
+
+    /// Takes this thread's counts, which start again at zero.
+    pub fn take_coverage() -> BTreeMap<Branch, u64> {
+        TAKEN.take()
+    }
+}
+
+#[cfg(feature = "_sim")]
+pub use counting::take_coverage;
+#[cfg(feature = "_sim")]
+pub(crate) use counting::took;
+
+#[cfg(not(feature = "_sim"))]
+#[inline(always)]
+pub(crate) const fn took(_: Branch) {}

@@ -1,0 +1,287 @@
+//! Sets of CPUs: [`CpuSet`], a value; [`CpuMask`], shared between CPUs; [`Cpus`], a view of a set.
+//!
+//! All hold one bit a CPU in `W` words of 64; `W` is at most 64, for 4096 CPUs. A mask adds one summary word, so that
+//! a scan costs by the words in use and not by the machine's size.
+
+use core::fmt;
+
+use crate::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, SeqCst},
+    const_unless_loom, zeroed,
+};
+
+/// A CPU number that a set or a platform does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct CpuOutOfRange {
+    /// The CPU asked for.
+    pub cpu: usize,
+    /// CPU numbers are below this.
+    pub limit: usize,
+}
+
+impl fmt::Display for CpuOutOfRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cpu, limit } = self;
+        write!(f, "CPU {cpu} is out of range: there are {limit}")
+    }
+}
+
+impl core::error::Error for CpuOutOfRange {}
+
+/// A set of up to `64 * W` CPUs.
+///
+/// ```
+/// use shootdown::CpuSet;
+///
+/// let mut set = CpuSet::<2>::EMPTY;
+/// set.insert(70)?;
+/// assert!(set.contains(70) && !set.contains(7));
+/// assert!(set.insert(128).is_err());
+/// # Ok::<(), shootdown::CpuOutOfRange>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CpuSet<const W: usize = 1> {
+    words: [u64; W],
+}
+
+impl<const W: usize> CpuSet<W> {
+    /// The empty set.
+    pub const EMPTY: Self = {
+        assert!(W >= 1 && W <= 64, "a CPU set has 1 to 64 words: up to 4096 CPUs");
+        Self { words: [0; W] }
+    };
+
+    /// CPU numbers are below this.
+    pub const CAPACITY: usize = 64 * W;
+
+    /// Adds `cpu`.
+    ///
+    /// # Errors
+    ///
+    /// If the set has no such CPU.
+    pub const fn insert(&mut self, cpu: usize) -> Result<(), CpuOutOfRange> {
+        if cpu >= Self::CAPACITY {
+            return Err(CpuOutOfRange {
+                cpu,
+                limit: Self::CAPACITY,
+            });
+        }
+        self.words[cpu / 64] |= 1 << (cpu % 64);
+        Ok(())
+    }
+
+    /// Removes `cpu`, if it is there.
+    pub const fn remove(&mut self, cpu: usize) {
+        if cpu < Self::CAPACITY {
+            self.words[cpu / 64] &= !(1 << (cpu % 64));
+        }
+    }
+
+    /// Whether `cpu` is in the set.
+    pub const fn contains(&self, cpu: usize) -> bool {
+        cpu < Self::CAPACITY && self.words[cpu / 64] >> (cpu % 64) & 1 != 0
+    }
+
+    /// Whether no CPU is in the set.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    /// How many CPUs are in the set.
+    pub fn len(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// A view without the word count in its type.
+    #[inline]
+    pub const fn view(&self) -> Cpus<'_> {
+        Cpus { words: &self.words }
+    }
+
+    /// The CPUs in ascending order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.view().iter()
+    }
+
+    /// Adds a CPU that is known to fit: it came out of a mask of the same width, or passed the check at `online`.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, cpu: usize) {
+        self.words[cpu / 64] |= 1 << (cpu % 64);
+    }
+}
+
+impl<const W: usize> fmt::Debug for CpuSet<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl<const W: usize> defmt::Format for CpuSet<W> {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        defmt::write!(f, "CpuSet({=[?]:#x})", &self.words[..]);
+    }
+}
+
+/// A borrowed set of CPUs of any width.
+#[derive(Clone, Copy)]
+pub struct Cpus<'a> {
+    words: &'a [u64],
+}
+
+impl<'a> Cpus<'a> {
+    /// The words, lowest CPUs first: bit `n` of word `w` is CPU `64 * w + n`. For interrupt controllers that take
+    /// masks.
+    #[inline]
+    pub const fn words(&self) -> &'a [u64] {
+        self.words
+    }
+
+    /// The CPUs in ascending order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = usize> + use<'a> {
+        self.words
+            .iter()
+            .enumerate()
+            .flat_map(|(index, word)| Bits(*word).map(move |bit| 64 * index + bit))
+    }
+}
+
+impl fmt::Debug for Cpus<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+/// The numbers of the set bits of a word.
+pub(crate) struct Bits(pub(crate) u64);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        (self.0 != 0).then(|| {
+            let bit = self.0.trailing_zeros() as usize;
+            self.0 &= self.0 - 1;
+            bit
+        })
+    }
+}
+
+/// A set of CPUs shared between CPUs, with a summary word.
+#[derive(Debug)]
+pub(crate) struct CpuMask<const W: usize> {
+    words: [AtomicU64; W],
+    /// Bit `w` is set if word `w` ever had a bit: a superset, never cleared while CPUs may insert.
+    summary: AtomicU64,
+}
+
+impl<const W: usize> CpuMask<W> {
+    const_unless_loom! {
+        pub(crate) fn new() -> Self {
+            assert!(W >= 1 && W <= 64, "a CPU mask has 1 to 64 words: up to 4096 CPUs");
+            Self {
+                words: zeroed!(),
+                summary: AtomicU64::new(0),
+            }
+        }
+    }
+
+    /// Whether `cpu`, which is below `64 * W`, is in the mask.
+    #[inline]
+    pub(crate) fn contains(&self, cpu: usize) -> bool {
+        self.words[cpu / 64].load(Relaxed) >> (cpu % 64) & 1 != 0
+    }
+
+    /// Inserts `cpu`. The word goes before the summary: a scan that sees neither has not missed a CPU whose insertion
+    /// was followed by a full barrier before the scan's own.
+    #[inline]
+    pub(crate) fn insert(&self, cpu: usize) {
+        self.words[cpu / 64].fetch_or(1 << (cpu % 64), SeqCst);
+        if W > 1 && self.summary.load(Relaxed) >> (cpu / 64) & 1 == 0 {
+            self.summary.fetch_or(1 << (cpu / 64), SeqCst);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn remove(&self, cpu: usize) {
+        self.words[cpu / 64].fetch_and(!(1 << (cpu % 64)), SeqCst);
+    }
+
+    /// Calls `f` for each CPU in the mask, each word read once.
+    #[inline(always)]
+    pub(crate) fn for_each(&self, mut f: impl FnMut(usize)) {
+        if W == 1 {
+            for cpu in Bits(self.words[0].load(Acquire)) {
+                f(cpu);
+            }
+        } else {
+            for index in Bits(self.summary.load(Acquire)) {
+                for bit in Bits(self.words[index].load(Acquire)) {
+                    f(64 * index + bit);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| word.load(Relaxed) == 0)
+    }
+
+    /// Empties the mask, once no CPU inserts any more.
+    pub(crate) fn clear(&self) {
+        for word in &self.words {
+            word.store(0, Relaxed);
+        }
+        self.summary.store(0, Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    extern crate std;
+    use std::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn set_names_a_cpu_it_lacks() {
+        let mut set = CpuSet::<1>::EMPTY;
+        assert_eq!(set.insert(64), Err(CpuOutOfRange { cpu: 64, limit: 64 }));
+        assert!(set.insert(63).is_ok());
+        assert!(!set.contains(4096));
+        set.remove(4096);
+        assert_eq!(set.len(), 1);
+    }
+
+    #[test]
+    fn masks_scan_all_words_in_use() {
+        let mask = CpuMask::<64>::new();
+        let cpus = [0, 63, 64, 1000, 4095];
+        for cpu in cpus {
+            mask.insert(cpu);
+        }
+        let mut seen = Vec::new();
+        mask.for_each(|cpu| seen.push(cpu));
+        assert_eq!(seen, cpus);
+        mask.remove(1000);
+        assert!(!mask.contains(1000) && mask.contains(4095));
+        mask.clear();
+        assert!(mask.is_empty());
+    }
+
+    #[test]
+    fn a_view_gives_the_same_cpus() {
+        let mut set = CpuSet::<2>::EMPTY;
+        for cpu in [3, 64, 127] {
+            set.insert(cpu).unwrap();
+        }
+        assert_eq!(set.view().iter().collect::<Vec<_>>(), [3, 64, 127]);
+        assert_eq!(set.view().words(), [8, 1 | 1 << 63]);
+    }
+}

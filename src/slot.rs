@@ -1,0 +1,132 @@
+//! [`CpuSlot`]: the flusher's memory for one CPU.
+//!
+//! ```text
+//! line 0  seen      written by the owner, read by initiators: loaded space, its generation, the kernel's
+//! line 1  mail      written by initiators, taken by the owner: a request is pending, trim request
+//! line 2+ own       private to the owner: hardware tags, a pointer to the loaded space
+//! line 4+ counters  private to the owner
+//! ```
+
+use crate::{
+    atomic::{AtomicU64, const_unless_loom},
+    counters::CpuCounters,
+    private::{Private, PrivatePtr},
+};
+
+/// What a CPU has loaded: one word that others read.
+///
+/// A space is named by its id, never by its address, so that a waiter that looks at a CPU late can't take a new space
+/// for an old one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loaded(pub(crate) u64);
+
+impl Loaded {
+    /// Not online. Zero, so that a CPU that never called `online` is found out.
+    pub(crate) const OFFLINE: Self = Self(0);
+    /// Between two spaces: counts as a target of any flush (invariant 7).
+    pub(crate) const SWITCHING: Self = Self(1);
+    /// No space; kernel mappings only.
+    pub(crate) const KERNEL: Self = Self(2);
+    const LAZY: u64 = 1;
+
+    pub(crate) const fn used(id: u64) -> Self {
+        Self(id << 2)
+    }
+
+    /// The space is loaded but not used: its entries are skipped until the CPU leaves lazy mode.
+    pub(crate) const fn lazy(id: u64) -> Self {
+        Self(id << 2 | Self::LAZY)
+    }
+
+    pub(crate) const fn is_space(self) -> bool {
+        self.0 >= 4
+    }
+
+    pub(crate) const fn is_used(self) -> bool {
+        self.is_space() && self.0 & Self::LAZY == 0
+    }
+
+    pub(crate) const fn is_lazy(self) -> bool {
+        self.is_space() && self.0 & Self::LAZY != 0
+    }
+
+    pub(crate) const fn as_lazy(self) -> Self {
+        Self(self.0 | Self::LAZY)
+    }
+
+    /// The id of the loaded space, 0 if there is none.
+    pub(crate) const fn id(self) -> u64 {
+        self.0 >> 2
+    }
+}
+
+/// Written by the owner only, read by initiators.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Seen {
+    /// A [`Loaded`].
+    pub(crate) loaded: AtomicU64,
+    /// The generation of the loaded space that this CPU's TLB has caught up with.
+    pub(crate) generation: AtomicU64,
+    /// The kernel's generation that this CPU's TLB has caught up with.
+    pub(crate) kernel_generation: AtomicU64,
+}
+
+/// Written by initiators, taken by the owner.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Mail {
+    /// 1 from a request until its owner begins to serve: whoever finds 1 need not interrupt.
+    pub(crate) pending: AtomicU64,
+    /// The address of a space whose mask bit the owner is asked to clear, or 0.
+    pub(crate) trim: AtomicU64,
+}
+
+/// How many words a backend has for itself in each slot.
+pub(crate) const OWN_WORDS: usize = 15;
+
+/// The flusher's memory for one CPU, at most 384 bytes, counters included. The platform places it: best in the
+/// CPU's own memory.
+///
+/// ```
+/// use shootdown::CpuSlot;
+///
+/// static SLOTS: [CpuSlot; 4] = [const { CpuSlot::new() }; 4];
+/// # assert!(size_of_val(&SLOTS[0]) <= 384);
+/// ```
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct CpuSlot {
+    pub(crate) seen: Seen,
+    pub(crate) mail: Mail,
+    pub(crate) own: [Private; OWN_WORDS],
+    /// The loaded space; valid while `seen.loaded` names one.
+    pub(crate) space: PrivatePtr,
+    pub(crate) counters: CpuCounters,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<CpuSlot>() <= 384, "at most 384 bytes a CPU");
+
+impl CpuSlot {
+    const_unless_loom! {
+        /// A slot of a CPU that is not online.
+        #[allow(clippy::new_without_default)]
+        pub fn new() -> Self {
+            Self {
+                seen: Seen {
+                    loaded: AtomicU64::new(Loaded::OFFLINE.0),
+                    generation: AtomicU64::new(0),
+                    kernel_generation: AtomicU64::new(0),
+                },
+                mail: Mail {
+                    pending: AtomicU64::new(0),
+                    trim: AtomicU64::new(0),
+                },
+                own: [const { Private::new(0) }; OWN_WORDS],
+                space: PrivatePtr::null(),
+                counters: CpuCounters::new(),
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! [`Space`]: one address space as the flusher knows it.
+
+use core::sync::atomic::{AtomicU64 as NativeU64, Ordering::Relaxed as NativeRelaxed};
+
+use crate::{
+    atomic::{
+        AtomicU64,
+        Ordering::{Acquire, Release, SeqCst},
+        const_unless_loom,
+    },
+    cpus::CpuMask,
+    domain::Domain,
+    private::Private,
+};
+
+/// Ids are never reused: a slot that remembers one can't take a new space for an old one. 62 bits, since two more
+/// say how it is loaded.
+static NEXT_ID: NativeU64 = NativeU64::new(1);
+
+/// An address space: its id, its root table, its generation, and the set of CPUs that may hold its translations.
+///
+/// Made by a flusher's `space`, used with that flusher only, and never dropped before the flusher's `retire` has
+/// said `Ok`: dropping a space that may still be loaded stops the program.
+///
+/// `W` is the number of 64-CPU words, as for the flusher.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Space<const W: usize = 1> {
+    /// With the three words below it fills the cache line that a serving CPU and a switch read.
+    pub(crate) domain: Domain,
+    pub(crate) id: u64,
+    pub(crate) root: u64,
+    /// A hardware tag that is the same on all CPUs (arm64 ASID).
+    pub(crate) tag: u64,
+    /// The CPUs that may hold translations of this space: set by each CPU when it loads the space, cleared by
+    /// the CPU itself when it is asked to trim.
+    pub(crate) cpus: CpuMask<W>,
+    /// Open gathers.
+    gathers: AtomicU64,
+    /// Trim requests in mailboxes, which hold this space's address.
+    pub(crate) trims: AtomicU64,
+    /// CPUs that flushes of this space found away since the last trim; a hint, so updates may get lost.
+    pub(crate) away: Private,
+}
+
+impl<const W: usize> Space<W> {
+    const_unless_loom! {
+        fn with_id(id: u64, root: u64, tag: u64) -> Self {
+            Self {
+                domain: Domain::new(),
+                id,
+                root,
+                tag,
+                cpus: CpuMask::new(),
+                gathers: AtomicU64::new(0),
+                trims: AtomicU64::new(0),
+                away: Private::new(0),
+            }
+        }
+    }
+
+    pub(crate) fn new(root: u64, tag: u64) -> Self {
+        Self::with_id(NEXT_ID.fetch_add(1, NativeRelaxed), root, tag)
+    }
+
+    /// The id, unique among all spaces of this program for all time.
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The physical address of the root table, as given to the flusher's `space`.
+    pub const fn root(&self) -> u64 {
+        self.root
+    }
+
+    /// The hardware tag, where the architecture has one for a space on all CPUs: the ASID on arm64, 0 on x86_64.
+    pub const fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    /// Whether the space has retired.
+    pub fn is_retired(&self) -> bool {
+        self.domain.is_retired()
+    }
+
+    /// Whether a [`Gather`](crate::Gather) has begun to change this space's tables and has not yet flushed.
+    ///
+    /// Whoever finds an entry already cleared and relies on its translation being gone asks this, after reading
+    /// the entry: if true, the translation may still be in some TLB, and the caller must flush itself
+    /// before it relies on it.
+    pub fn flush_pending(&self) -> bool {
+        // The caller's read of the entry comes first. It saw the cleared entry, so it also sees the mark, which the
+        // gather set before.
+        self.gathers.load(Acquire) != 0
+    }
+
+    /// Marks the space before a gather's first page-table change. Gives how many gathers were open.
+    pub(crate) fn open_gather(&self) -> u64 {
+        self.gathers.fetch_add(1, SeqCst)
+    }
+
+    /// How many gathers are open, the caller's own included.
+    pub(crate) fn open_gathers(&self) -> u64 {
+        self.gathers.load(Acquire)
+    }
+
+    /// Takes the mark back once the flush is complete.
+    pub(crate) fn close_gather(&self) {
+        self.gathers.fetch_sub(1, Release);
+    }
+}
+
+impl<const W: usize> Drop for Space<W> {
+    fn drop(&mut self) {
+        // A mask bit may stand for a CPU that has the space loaded, and a trim request holds its address. Both are
+        // gone once `retire` has said `Ok`.
+        if !self.cpus.is_empty() || self.trims.load(Acquire) != 0 {
+            let id = self.id;
+            let _abort = AbortOnUnwind;
+            panic!("shootdown: space {id} was dropped but not retired: call `retire` first");
+        }
+    }
+}
+
+/// Turns a panic into an abort: the space's memory must not be reused, even where panics unwind.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        panic!("shootdown: stopping, since the memory of a loaded space must not be reused");
+    }
+}
