@@ -7,8 +7,8 @@ use core::fmt::{Arguments, Write};
 pub const PASSED: u32 = 0x10;
 /// Value for [`exit`] that says the test panicked or returned `Err`: QEMU ends with status 35.
 pub const FAILED: u32 = 0x11;
-/// The command line names no test: QEMU ends with status 37.
-pub const BAD_COMMAND_LINE: u32 = 0x12;
+/// The command line names no test: QEMU ends with status 39.
+pub const BAD_COMMAND_LINE: u32 = 0x13;
 
 /// Ends QEMU with status `(value << 1) | 1`; halts this CPU for good where the exit device is missing.
 pub fn exit(value: u32) -> ! {

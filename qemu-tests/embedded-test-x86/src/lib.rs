@@ -42,7 +42,7 @@ impl<T, E: core::fmt::Debug> TestOutcome for Result<T, E> {
 
 /// Runs the test whose address stands on the command line and ends QEMU with its result.
 ///
-/// A command line without a test ends with status 37, which the host takes for neither a pass nor a panic.
+/// A command line without a test ends with status 39, which the host takes for neither a pass nor a panic.
 ///
 /// # Safety
 /// `command_line` comes from the test runner, which read the address from the very ELF file that is running.
