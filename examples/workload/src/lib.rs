@@ -2,9 +2,14 @@
 //! every read, and the report they end with. Nothing here knows an architecture: kernels supply a [`Machine`].
 #![no_std]
 
+pub mod barrier;
 pub mod canary;
 pub mod machine;
 pub mod options;
+pub mod report;
+pub mod shadow;
+pub mod tally;
 
 pub use machine::{Fault, Frame, Machine, MapError, PageTables};
 pub use options::Options;
+pub use report::Report;
