@@ -16,6 +16,12 @@ pub const fn tag(epoch: u64) -> u64 {
     TAG | epoch
 }
 
+/// The epoch of a [`tag`].
+#[must_use]
+pub const fn epoch(tag: u64) -> u64 {
+    tag & !TAG_MASK
+}
+
 /// Whether `value` is something a data frame may hold. Anything else means that a stale access left the data pool.
 #[must_use]
 pub const fn is_confined(value: u64) -> bool {
@@ -30,6 +36,7 @@ mod tests {
     fn tags_are_confined_and_differ() {
         assert!(is_confined(tag(0)) && is_confined(tag((1 << 48) - 1)) && is_confined(POISON));
         assert_ne!(tag(1), tag(2));
+        assert_eq!(epoch(tag(99)), 99);
         assert!(!is_confined(0) && !is_confined(!0));
     }
 

@@ -2,14 +2,20 @@
 //! every read, and the report they end with. Nothing here knows an architecture: kernels supply a [`Machine`].
 #![no_std]
 
-pub mod barrier;
+mod barrier;
 pub mod canary;
 pub mod machine;
 pub mod options;
+mod place;
 pub mod report;
-pub mod shadow;
-pub mod tally;
+mod reuse;
+mod run;
+mod shadow;
+mod tally;
+mod thrash;
+mod worker;
 
 pub use machine::{Fault, Frame, Machine, MapError, PageTables};
 pub use options::Options;
 pub use report::Report;
+pub use run::{Outcome, run};

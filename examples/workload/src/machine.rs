@@ -5,6 +5,8 @@
 
 use core::fmt;
 
+use shootdown::TlbFlusher;
+
 /// Bytes of a page and of a frame.
 pub const PAGE: u64 = 4096;
 
@@ -20,11 +22,17 @@ pub trait Machine: Sync {
     /// Bytes of the window under test; at least 1 GiB.
     const WINDOW_LEN: u64;
 
+    /// The backend under test.
+    type Tlb: TlbFlusher + 'static;
+
     /// An owned physical frame.
     type Frame: Frame;
 
     /// The page tables of one address space.
     type Tables: PageTables<Frame = Self::Frame>;
+
+    /// The flusher, initialized. All CPUs are online, with interrupts on and no space loaded.
+    fn tlb(&self) -> &'static Self::Tlb;
 
     /// How many CPUs take part. CPUs are numbered from 0.
     fn cpus(&self) -> usize;
