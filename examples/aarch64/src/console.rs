@@ -37,13 +37,52 @@ pub fn exit(code: i32) -> ! {
     semihosting::process::exit(code)
 }
 
-/// Calls `with` with each word of the command line but the first, which names the kernel.
-///
-/// # Panics
-/// When the emulator hands over no command line of at most 1 KiB of UTF-8.
-pub fn for_each_argument(mut with: impl FnMut(&str)) {
-    let arguments = env::args::<1024>().expect("semihosting gives a command line");
-    for argument in (&arguments).skip(1) {
-        with(argument.expect("the command line is UTF-8"));
+/// The command line: words with a space between them.
+pub struct CommandLine {
+    text: [u8; Self::CAPACITY],
+    len: usize,
+}
+
+impl CommandLine {
+    const CAPACITY: usize = 1024;
+
+    /// Asks the emulator. A first word that names the kernel is left out: `name`, or a file.
+    ///
+    /// # Panics
+    /// When the emulator hands over no command line of less than 1 KiB of UTF-8.
+    #[must_use]
+    pub fn read(name: &str) -> Self {
+        let arguments =
+            env::args::<{ Self::CAPACITY }>().expect("semihosting gives a command line");
+        let mut line = Self {
+            text: [0; Self::CAPACITY],
+            len: 0,
+        };
+        for (index, word) in (&arguments).enumerate() {
+            let word = word.expect("the command line is UTF-8");
+            if index > 0 || !(word == name || word.contains(['/', '.'])) {
+                line.push(word);
+            }
+        }
+        line
+    }
+
+    fn push(&mut self, word: &str) {
+        let end = self.len + word.len();
+        self.text[self.len..end].copy_from_slice(word.as_bytes());
+        self.text[end] = b' ';
+        self.len = end + 1;
+    }
+
+    /// The words.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.text[..self.len]).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for CommandLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
     }
 }

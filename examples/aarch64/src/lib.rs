@@ -12,6 +12,7 @@ pub mod frames;
 pub mod lock;
 pub mod machine;
 pub mod paging;
+pub mod platform;
 pub mod probe;
 mod uart_log;
 mod vectors;

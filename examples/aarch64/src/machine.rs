@@ -1,7 +1,9 @@
 //! QEMU's virt machine as the workloads see it.
 
+use core::fmt;
 use core::sync::atomic::Ordering;
 
+use shootdown::TlbFlusher;
 use shootdown_workload as workload;
 use workload::{Fault, MapError};
 
@@ -10,27 +12,40 @@ use crate::frames::{Frame, Size};
 use crate::paging::{self, Access, Tables};
 use crate::{cpu, lock, probe};
 
-/// The CPUs of a crew, and the pools.
-#[derive(Debug)]
-pub struct Virt {
+/// The CPUs of a crew, the pools, and the flusher under test.
+pub struct Virt<F: 'static> {
     crew: Crew,
+    tlb: &'static F,
 }
 
-impl Virt {
-    /// A machine that has the CPUs of `crew`.
-    #[must_use]
-    pub fn new(crew: Crew) -> Self {
-        Self { crew }
+impl<F> fmt::Debug for Virt<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Virt")
+            .field("crew", &self.crew)
+            .finish_non_exhaustive()
     }
 }
 
-impl workload::Machine for Virt {
+impl<F> Virt<F> {
+    /// A machine that has the CPUs of `crew`, all of them online for `tlb`.
+    #[must_use]
+    pub fn new(crew: Crew, tlb: &'static F) -> Self {
+        Self { crew, tlb }
+    }
+}
+
+impl<F: TlbFlusher> workload::Machine for Virt<F> {
     const ARCH: &'static str = "aarch64";
     const WINDOW: u64 = paging::WINDOW.start;
     const WINDOW_LEN: u64 = paging::WINDOW.end - paging::WINDOW.start;
 
+    type Tlb = F;
     type Frame = Frame;
     type Tables = Tables;
+
+    fn tlb(&self) -> &'static F {
+        self.tlb
+    }
 
     fn cpus(&self) -> usize {
         self.crew.cpus()
