@@ -296,7 +296,10 @@ mod tests {
             new(0xffff_ffff_ffff_f000, 2, Stride::Size4K),
             Err(RangeError::Wraps)
         );
-        assert_eq!(new(0x1000, u64::MAX, Stride::Size4K), Err(RangeError::Wraps));
+        assert_eq!(
+            new(0x1000, u64::MAX, Stride::Size4K),
+            Err(RangeError::Wraps)
+        );
         assert_eq!(
             new(0x8000_0000_0000, 1, Stride::Size4K),
             Err(RangeError::NonCanonical)

@@ -25,7 +25,9 @@ pub use hooked::{Hook, Location, set_hook};
 pub(crate) use core::sync::atomic::compiler_fence;
 
 #[cfg(all(feature = "_sim", target_os = "none"))]
-compile_error!("the feature `_sim` is for the simulated machine on a host: remove it from the kernel's build");
+compile_error!(
+    "the feature `_sim` is for the simulated machine on a host: remove it from the kernel's build"
+);
 
 /// Declares a function `const`, except under loom, whose atomics have no `const` constructor.
 macro_rules! const_unless_loom {
@@ -147,7 +149,9 @@ mod hooked {
         fn replace(&self, order: Ordering, mut update: impl FnMut(u64) -> u64) -> u64 {
             let at = SourceLocation::caller();
             let (Ok(old) | Err(old)) = match hook() {
-                None => self.0.fetch_update(order, Ordering::Relaxed, |old| Some(update(old))),
+                None => self
+                    .0
+                    .fetch_update(order, Ordering::Relaxed, |old| Some(update(old))),
                 Some(hook) => hook.rmw(&self.0, &mut |old| Some(update(old)), order, at),
             };
             old

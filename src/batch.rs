@@ -86,7 +86,11 @@ impl<'a, F: TlbFlusher<W>, const W: usize, const N: usize> Batch<'a, F, W, N> {
             return;
         }
         self.flusher.dispatch(&mut self.reach);
-        let first = if broken(Broken::BatchLastOnly) { self.len - 1 } else { 0 };
+        let first = if broken(Broken::BatchLastOnly) {
+            self.len - 1
+        } else {
+            0
+        };
         for (space, generation) in self.members[first..self.len].iter().flatten() {
             self.flusher
                 .complete(Scope::Space(space), *generation, &self.reach);

@@ -49,7 +49,10 @@ pub struct CpuSet<const W: usize = 1> {
 impl<const W: usize> CpuSet<W> {
     /// The empty set.
     pub const EMPTY: Self = {
-        assert!(W >= 1 && W <= 64, "a CPU set has 1 to 64 words: up to 4096 CPUs");
+        assert!(
+            W >= 1 && W <= 64,
+            "a CPU set has 1 to 64 words: up to 4096 CPUs"
+        );
         Self { words: [0; W] }
     };
 
@@ -92,7 +95,10 @@ impl<const W: usize> CpuSet<W> {
 
     /// How many CPUs are in the set.
     pub fn len(&self) -> usize {
-        self.words.iter().map(|word| word.count_ones() as usize).sum()
+        self.words
+            .iter()
+            .map(|word| word.count_ones() as usize)
+            .sum()
     }
 
     /// A view without the word count in its type.

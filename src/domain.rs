@@ -110,10 +110,10 @@ impl Domain {
             return CatchUp::UpToDate;
         }
         let behind = now.wrapping_sub(have);
-        if broken(Broken::PartialNotContiguous) && behind > 0 {
-            if let Some(payload) = self.entry(now).read(now) {
-                return CatchUp::One(payload);
-            }
+        if broken(Broken::PartialNotContiguous)
+            && let Some(payload) = self.entry(now).read(now)
+        {
+            return CatchUp::One(payload);
         }
         let caught = match behind {
             1 => self.entry(now).read(now).map(CatchUp::One),

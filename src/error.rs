@@ -37,7 +37,9 @@ pub enum OnlineError {
 impl fmt::Display for OnlineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotInitialized => f.write_str("the flusher is not initialized: call `init` first"),
+            Self::NotInitialized => {
+                f.write_str("the flusher is not initialized: call `init` first")
+            }
             Self::OutOfRange(error) => error.fmt(f),
             Self::AlreadyOnline { cpu } => write!(f, "CPU {cpu} is online already"),
             Self::UnequalFeatures { cpu, has, expected } => write!(
@@ -79,9 +81,14 @@ impl fmt::Display for SpaceError {
         match self {
             Self::BadRoot { root } => write!(f, "{root:#x} is not the address of a root table"),
             Self::TagsExhausted { limit } => {
-                write!(f, "all {limit} address-space tags are in use: retire a space first")
+                write!(
+                    f,
+                    "all {limit} address-space tags are in use: retire a space first"
+                )
             }
-            Self::NotInitialized => f.write_str("the flusher is not initialized: call `init` first"),
+            Self::NotInitialized => {
+                f.write_str("the flusher is not initialized: call `init` first")
+            }
         }
     }
 }

@@ -24,6 +24,14 @@ impl Private {
         self.0.store(value, Relaxed);
     }
 
+    /// Records `value` if nothing but 0 stands here, and gives what stands here then. Atomic.
+    pub(crate) fn get_or_set(&self, value: u64) -> u64 {
+        match self.0.compare_exchange(0, value, Relaxed, Relaxed) {
+            Ok(_) => value,
+            Err(recorded) => recorded,
+        }
+    }
+
     /// Adds `n`. Not atomic, and need not be: an interrupt that adds in between must not happen, so callers have
     /// interrupts off; readers on other CPUs see an old or a new figure.
     #[inline(always)]

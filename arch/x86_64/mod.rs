@@ -1,5 +1,46 @@
-//! x86_64: one protocol (generations, PCID slots, lazy mode, freed tables) and several couriers.
+//! x86_64: one protocol (generations, PCID slots, lazy mode, freed tables) and several couriers that reach the other
+//! CPUs.
+//!
+//! ```text
+//!            flush                               another CPU
+//!   page table changed                        ...runs the space
+//!   generation + 1, full barrier
+//!   who has it loaded? ──── interrupt ─────▶  generation read
+//!   own TLB flushed meanwhile                 range, or all, dropped
+//!   wait: generation reached,   ◀── seen ───  generation published
+//!         another space, or lazy
+//! ```
+//!
+//! [`Ipi`] and [`ConcurrentIpi`] name a courier; [`Auto`] chooses at start-up.
 
+mod announce;
+mod config;
+mod control;
+mod courier;
+mod detect;
+mod entry;
 mod instructions;
+#[cfg(target_arch = "x86_64")]
+mod leaf;
+mod lifecycle;
+mod loaded_space;
+mod payload;
+mod pcid;
+mod retire;
+mod serve;
+mod switch;
+mod tlb;
+mod trim;
+mod wait;
 
+pub use config::{Config, InitError, Isolation};
+pub use courier::{Any, Concurrent, Courier, CourierKind, Serial};
+#[cfg(target_arch = "x86_64")]
+pub use detect::detect;
+pub use detect::{Features, GlobalInvlpg};
+pub use entry::needs_flush;
 pub use instructions::{Instructions, InvpcidKind};
+#[cfg(all(target_arch = "x86_64", feature = "_counterproof"))]
+#[doc(hidden)]
+pub use leaf::skip_invalidations;
+pub use tlb::{Auto, ConcurrentIpi, Hardware, Ipi, Tlb};

@@ -1,0 +1,319 @@
+//! [`Config`]: what a kernel tells the x86_64 flusher once, before any CPU is online.
+
+use core::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use super::detect::{Features, GlobalInvlpg};
+use crate::addr::Paging;
+
+/// Whether kernel and user run on separate page tables (page-table isolation).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum Isolation {
+    /// They share one table. The only kind served so far; a kernel on a part with Meltdown that wants isolation must
+    /// not use this crate's PCIDs.
+    #[default]
+    None,
+}
+
+/// The configuration of the x86_64 flusher.
+///
+/// ```
+/// use shootdown::x86_64::{Config, Features};
+///
+/// let config = Config::new(Features::default(), 0x1000).ceiling(64);
+/// assert!(config.check().is_ok());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[must_use = "a configuration does nothing until it is given to `init`"]
+pub struct Config {
+    features: Features,
+    kernel_root: u64,
+    pcid: bool,
+    kernel_global: bool,
+    ceiling: u64,
+    trim_after: u64,
+    isolation: Isolation,
+}
+
+/// Why the flusher can't be initialized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum InitError {
+    /// `init` was called before.
+    AlreadyInitialized,
+    /// The kernel's root is not the address of a table.
+    BadRoot {
+        /// What was given.
+        root: u64,
+    },
+    /// PCIDs were asked for, which this CPU does not have.
+    NoPcid,
+    /// PCIDs were asked for on a part whose INVLPG misses global entries while PCIDs are enabled.
+    PcidMissesGlobals,
+    /// The ceiling is 0 or more than [`Config::MAX_CEILING`].
+    BadCeiling {
+        /// What was given, in pages.
+        pages: u64,
+    },
+}
+
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AlreadyInitialized => f.write_str("the flusher is initialized already"),
+            Self::BadRoot { root } => write!(f, "{root:#x} is not the address of a root table"),
+            Self::NoPcid => f.write_str("this CPU has no PCIDs: leave `pcid` out"),
+            Self::PcidMissesGlobals => f.write_str(
+                "INVLPG of this part misses global entries while PCIDs are enabled: leave `pcid` out",
+            ),
+            Self::BadCeiling { pages } => {
+                let max = Config::MAX_CEILING;
+                write!(f, "a ceiling of {pages} pages is not in 1..={max}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for InitError {}
+
+/// Bits of a CR3 that are a root address.
+pub(super) const ROOT_MASK: u64 = 0x000f_ffff_ffff_f000;
+
+impl Config {
+    /// Ranges of more pages than this are flushed as a whole, unless [`ceiling`](Self::ceiling) says otherwise. A
+    /// single-page flush costs about 100 ns, and a whole one what refilling costs; Linux has found 33 to be a fair
+    /// bound (`tlb_single_page_flush_ceiling`, arch/x86/mm/tlb.c).
+    pub const DEFAULT_CEILING: u64 = 33;
+
+    /// The largest ceiling.
+    pub const MAX_CEILING: u64 = 512;
+
+    /// Once flushes of a space have found this many CPUs away from it (they had it loaded before, now another), they
+    /// are asked to leave its mask. Trimming too eagerly costs more than it saves: a CPU that comes back must
+    /// enter the mask again with a locked instruction (13 % to 41 % were measured in Linux).
+    pub const DEFAULT_TRIM_AFTER: u64 = 256;
+
+    /// `features` from [`detect`](super::detect()), `kernel_root` the physical address of the table that maps
+    /// the kernel and no user memory; CPUs without a space have it loaded. PCIDs are used where the CPU has them and
+    /// they are safe.
+    pub const fn new(features: Features, kernel_root: u64) -> Self {
+        Self {
+            features,
+            kernel_root,
+            pcid: features.pcid && matches!(features.global_invlpg, GlobalInvlpg::Works),
+            kernel_global: false,
+            ceiling: Self::DEFAULT_CEILING,
+            trim_after: Self::DEFAULT_TRIM_AFTER,
+            isolation: Isolation::None,
+        }
+    }
+
+    /// Uses PCIDs, or does not.
+    pub const fn pcid(mut self, enable: bool) -> Self {
+        self.pcid = enable;
+        self
+    }
+
+    /// Declares that EVERY kernel mapping is global (bit G) and CR4.PGE is set. Only then can a kernel range be
+    /// dropped page by page while PCIDs are enabled, since INVLPG drops globals and the current PCID only.
+    pub const fn kernel_mappings_global(mut self, global: bool) -> Self {
+        self.kernel_global = global;
+        self
+    }
+
+    /// Ranges of more than `pages` pages are flushed as a whole.
+    pub const fn ceiling(mut self, pages: u64) -> Self {
+        self.ceiling = pages;
+        self
+    }
+
+    /// See [`DEFAULT_TRIM_AFTER`](Self::DEFAULT_TRIM_AFTER); in CPUs found away.
+    pub const fn trim_after(mut self, cpus: u64) -> Self {
+        self.trim_after = cpus;
+        self
+    }
+
+    /// Says aloud which page-table isolation the kernel has.
+    pub const fn isolation(mut self, isolation: Isolation) -> Self {
+        self.isolation = isolation;
+        self
+    }
+
+    /// Whether this can be used.
+    ///
+    /// # Errors
+    ///
+    /// See [`InitError`].
+    pub const fn check(&self) -> Result<(), InitError> {
+        if self.kernel_root & !ROOT_MASK != 0 {
+            return Err(InitError::BadRoot {
+                root: self.kernel_root,
+            });
+        }
+        if self.pcid && !self.features.pcid {
+            return Err(InitError::NoPcid);
+        }
+        if self.pcid && !matches!(self.features.global_invlpg, GlobalInvlpg::Works) {
+            return Err(InitError::PcidMissesGlobals);
+        }
+        if self.ceiling == 0 || self.ceiling > Self::MAX_CEILING {
+            return Err(InitError::BadCeiling {
+                pages: self.ceiling,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The configuration as the flusher keeps it: written once, read everywhere.
+#[derive(Debug)]
+pub(super) struct Settings {
+    /// Flags in the low bits, the ceiling from bit 16, the trim threshold from bit 32; 0 is not initialized.
+    word: AtomicU64,
+    kernel_root: AtomicU64,
+}
+
+/// A copy of the flags and thresholds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mode(u64);
+
+const INITIALIZED: u64 = 1 << 0;
+const PCID: u64 = 1 << 1;
+const INVPCID: u64 = 1 << 2;
+const KERNEL_GLOBAL: u64 = 1 << 3;
+const LA57: u64 = 1 << 4;
+
+impl Settings {
+    pub(super) const fn new() -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            kernel_root: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn set(&self, config: &Config) -> Result<(), InitError> {
+        config.check()?;
+        if self.mode().is_initialized() {
+            return Err(InitError::AlreadyInitialized);
+        }
+        let flag = |on: bool, bit: u64| if on { bit } else { 0 };
+        self.kernel_root.store(config.kernel_root, Relaxed);
+        let word = INITIALIZED
+            | flag(config.pcid, PCID)
+            | flag(config.features.invpcid, INVPCID)
+            | flag(config.kernel_global, KERNEL_GLOBAL)
+            | flag(config.features.la57_enabled, LA57)
+            | config.ceiling << 16
+            | config.trim_after.min(u64::from(u32::MAX)) << 32;
+        self.word.store(word, Relaxed);
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(super) fn mode(&self) -> Mode {
+        Mode(self.word.load(Relaxed))
+    }
+
+    #[inline(always)]
+    pub(super) fn kernel_root(&self) -> u64 {
+        self.kernel_root.load(Relaxed)
+    }
+}
+
+impl Mode {
+    pub(super) const fn is_initialized(self) -> bool {
+        self.0 & INITIALIZED != 0
+    }
+
+    #[inline(always)]
+    pub(super) const fn pcid(self) -> bool {
+        self.0 & PCID != 0
+    }
+
+    pub(super) const fn invpcid(self) -> bool {
+        self.0 & INVPCID != 0
+    }
+
+    pub(super) const fn kernel_global(self) -> bool {
+        self.0 & KERNEL_GLOBAL != 0
+    }
+
+    /// In pages.
+    #[inline(always)]
+    pub(super) const fn ceiling(self) -> u64 {
+        self.0 >> 16 & 0xffff
+    }
+
+    /// In CPUs found away.
+    #[inline(always)]
+    pub(super) const fn trim_after(self) -> u64 {
+        self.0 >> 32
+    }
+
+    pub(super) const fn paging(self) -> Paging {
+        if self.0 & LA57 != 0 {
+            Paging::X86_5_LEVEL
+        } else {
+            Paging::X86_4_LEVEL
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const PCID: Features = Features {
+        pcid: true,
+        invpcid: true,
+        la57_enabled: false,
+        global_invlpg: GlobalInvlpg::Works,
+    };
+
+    #[test]
+    fn bad_configurations_are_named() {
+        let none = Features::default();
+        let broken = Features {
+            global_invlpg: GlobalInvlpg::Misses,
+            ..PCID
+        };
+        let check = |config: Config| config.check();
+        assert_eq!(
+            check(Config::new(none, 0x1001)),
+            Err(InitError::BadRoot { root: 0x1001 })
+        );
+        assert_eq!(
+            check(Config::new(none, 0).pcid(true)),
+            Err(InitError::NoPcid)
+        );
+        assert_eq!(
+            check(Config::new(broken, 0).pcid(true)),
+            Err(InitError::PcidMissesGlobals)
+        );
+        assert!(!Config::new(broken, 0).pcid);
+        for pages in [0, 513] {
+            assert_eq!(
+                check(Config::new(none, 0).ceiling(pages)),
+                Err(InitError::BadCeiling { pages })
+            );
+        }
+    }
+
+    #[test]
+    fn settings_are_set_once() {
+        let settings = Settings::new();
+        let config = Config::new(PCID, 0x7000).ceiling(512).trim_after(9);
+        assert!(settings.set(&config).is_ok());
+        let mode = settings.mode();
+        assert!(mode.pcid() && mode.invpcid() && !mode.kernel_global());
+        assert_eq!((mode.ceiling(), mode.trim_after()), (512, 9));
+        assert_eq!(settings.kernel_root(), 0x7000);
+        assert_eq!(settings.set(&config), Err(InitError::AlreadyInitialized));
+    }
+}

@@ -1,0 +1,124 @@
+//! The real instructions. The only assembly of the x86_64 backends.
+//!
+//! No `asm!` here is `nomem`: each flush and each load of a table must stay where it is among memory accesses.
+
+use core::{
+    arch::asm,
+    sync::atomic::{Ordering::SeqCst, compiler_fence},
+};
+
+use x86_64::registers::{
+    control::{Cr3, Cr4},
+    model_specific::Efer,
+};
+
+use super::{Hardware, Instructions, InvpcidKind};
+
+// SAFETY: each function executes the instruction it is named for, with the operands given.
+unsafe impl Instructions for Hardware {
+    #[inline(always)]
+    fn invlpg(addr: u64) {
+        if skipped() {
+            return;
+        }
+        // SAFETY: INVLPG changes no memory and no register; on a non-canonical address it does nothing.
+        unsafe { asm!("invlpg [{}]", in(reg) addr, options(nostack, preserves_flags)) };
+    }
+
+    #[inline(always)]
+    fn invpcid(kind: InvpcidKind, pcid: u16, addr: u64) {
+        if skipped() {
+            return;
+        }
+        // The PCID in the low quadword, bits 11:0; the address in the high one.
+        let descriptor = [u64::from(pcid), addr];
+        // SAFETY: the caller gives a canonical address and a PCID that suits CR4.PCIDE; INVPCID changes no memory.
+        unsafe {
+            asm!(
+                "invpcid {kind}, [{descriptor}]",
+                kind = in(reg) kind as u64,
+                descriptor = in(reg) &raw const descriptor,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    #[inline(always)]
+    fn read_cr3() -> u64 {
+        let (frame, low) = Cr3::read_raw();
+        frame.start_address().as_u64() | u64::from(low)
+    }
+
+    #[inline(always)]
+    unsafe fn write_cr3(value: u64) {
+        if skipped_reload(value) {
+            return;
+        }
+        // SAFETY: the caller vouches for the root and for bits 11:0 and 63. Not `nomem`: page-table stores stay before.
+        unsafe { asm!("mov cr3, {}", in(reg) value, options(nostack, preserves_flags)) };
+    }
+
+    #[inline(always)]
+    fn read_cr4() -> u64 {
+        Cr4::read_raw()
+    }
+
+    #[inline(always)]
+    unsafe fn write_cr4(value: u64) {
+        if skipped() && (value ^ Self::read_cr4()) == super::control::CR4_PGE {
+            return;
+        }
+        // SAFETY: the caller vouches for the value. Not `nomem`: a change of PGE is a flush.
+        unsafe { asm!("mov cr4, {}", in(reg) value, options(nostack, preserves_flags)) };
+    }
+
+    #[inline(always)]
+    fn read_efer() -> u64 {
+        Efer::read_raw()
+    }
+
+    #[inline(always)]
+    fn publish_before_ipi() {
+        // SAFETY: fences change nothing.
+        unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) };
+    }
+
+    #[inline(always)]
+    fn barrier_after_rmw() {
+        compiler_fence(SeqCst);
+    }
+}
+
+/// The counter-proof of the example kernels: invalidations can be skipped, to see that stale entries show.
+#[cfg(feature = "_counterproof")]
+mod counterproof {
+    use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    static SKIP: AtomicBool = AtomicBool::new(false);
+
+    /// From now on this crate executes no invalidation, or does so again. Loading another root still invalidates.
+    pub fn skip_invalidations(skip: bool) {
+        SKIP.store(skip, Relaxed);
+    }
+
+    pub(super) fn skipped() -> bool {
+        SKIP.load(Relaxed)
+    }
+}
+
+#[cfg(feature = "_counterproof")]
+pub use counterproof::skip_invalidations;
+#[cfg(feature = "_counterproof")]
+use counterproof::skipped;
+
+#[cfg(not(feature = "_counterproof"))]
+#[inline(always)]
+const fn skipped() -> bool {
+    false
+}
+
+/// Whether a CR3 write would do nothing but flush, and is to be skipped.
+#[inline(always)]
+fn skipped_reload(value: u64) -> bool {
+    skipped() && (value ^ Hardware::read_cr3()) & super::config::ROOT_MASK == 0
+}

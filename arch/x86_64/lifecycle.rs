@@ -1,0 +1,107 @@
+//! CPUs come and go.
+
+use super::{Courier, Instructions, Tlb, control, loaded_space, pcid::PcidSlots};
+use crate::{
+    atomic::Ordering::{Relaxed, Release, SeqCst},
+    coverage::{Branch, took},
+    cpus::CpuOutOfRange,
+    error::OnlineError,
+    flusher::assert_cpu,
+    platform::{IpiPlatform, IrqsOff},
+    slot::{CpuSlot, Loaded},
+    variant::{Broken, broken},
+};
+
+/// Marks the recorded features as present, so that no features at all are not taken for none recorded.
+const RECORDED: u64 = 1 << 63;
+
+impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W> {
+    pub(super) fn bring_online(&self) -> Result<(), OnlineError> {
+        if !self.settings.mode().is_initialized() {
+            return Err(OnlineError::NotInitialized);
+        }
+        let me = P::current_cpu();
+        if me >= P::CPUS {
+            return Err(OnlineError::OutOfRange(CpuOutOfRange {
+                cpu: me,
+                limit: P::CPUS,
+            }));
+        }
+        let _irqs = IrqsOff::<P>::new();
+        let my = P::slot(me);
+        if my.seen.loaded.load(Relaxed) != Loaded::OFFLINE.0 {
+            return Err(OnlineError::AlreadyOnline { cpu: me });
+        }
+        if self.settings.mode().pcid() {
+            control::enable_pcid::<I>();
+        }
+        self.compare_features(me)?;
+        PcidSlots(&my.own).reset();
+        my.mail.pending.store(0, Relaxed);
+        self.answer_trim(my, me);
+        took(Branch::Online);
+        if broken(Broken::OnlineFlushFirst) {
+            let now = self.kernel.generation();
+            self.flush_everything();
+            my.seen.kernel_generation.store(now, Release);
+            my.seen.loaded.store(Loaded::KERNEL.0, Release);
+            self.online.insert(me);
+            return Ok(());
+        }
+        // Visible first, then flushed. An initiator that does not see this CPU has made its change before the flush;
+        // one that does waits until a generation is published that was read after that.
+        //
+        // initiator                       this CPU
+        // clear the entry                 loaded := KERNEL, online bit set
+        // generation := g                 full barrier
+        // full barrier                    read the generation
+        // read the online bits            flush everything
+        my.seen.loaded.store(Loaded::KERNEL.0, Release);
+        self.online.insert(me);
+        I::barrier_after_rmw();
+        let now = self.kernel.generation();
+        if !broken(Broken::OnlineNoFlush) {
+            self.flush_everything();
+        }
+        my.seen.kernel_generation.store(now, Release);
+        Ok(())
+    }
+
+    /// The first CPU records its features, the others must have the same.
+    fn compare_features(&self, me: usize) -> Result<(), OnlineError> {
+        let has = control::features::<I>() | RECORDED;
+        let expected = self.features.get_or_set(has);
+        if has == expected {
+            Ok(())
+        } else {
+            Err(OnlineError::UnequalFeatures {
+                cpu: me,
+                has: has & !RECORDED,
+                expected: expected & !RECORDED,
+            })
+        }
+    }
+
+    pub(super) fn take_offline(&self) {
+        let _irqs = IrqsOff::<P>::new();
+        let (my, me, loaded) = self.my_slot("offline");
+        if loaded != Loaded::KERNEL {
+            // SAFETY: kernel code runs, which the kernel's own root maps as well: promised with `switch`.
+            unsafe { self.load_kernel_root(my) };
+        }
+        took(Branch::Offline);
+        // No longer a target of kernel flushes; then serve those that saw the bit. Whoever waits after that sees
+        // OFFLINE.
+        self.online.remove(me);
+        self.serve(my, me);
+        my.seen.loaded.store(Loaded::OFFLINE.0, Release);
+    }
+
+    pub(super) fn bury(&self, cpu: usize) {
+        assert_cpu::<P>(cpu);
+        let slot: &CpuSlot = P::slot(cpu);
+        slot.seen.loaded.store(Loaded::OFFLINE.0, SeqCst);
+        self.online.remove(cpu);
+        loaded_space::take_trim::<W>(slot, |space| space.cpus.remove(cpu));
+    }
+}

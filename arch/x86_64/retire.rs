@@ -1,0 +1,102 @@
+//! The end of a space.
+
+use super::{Courier, Instructions, Tlb, courier, loaded_space, wait::Reach};
+use crate::{
+    atomic::Ordering::Acquire,
+    coverage::{Branch, took},
+    cpus::CpuSet,
+    error::RetireError,
+    platform::{IpiPlatform, IrqsOff, Patience, Pin},
+    slot::Loaded,
+    space::Space,
+    variant::{Broken, broken},
+};
+
+impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W> {
+    pub(super) fn retire_space(&self, space: &Space<W>) -> Result<(), RetireError<W>> {
+        let _pin = Pin::<P>::new();
+        let _ = self.my_slot("retire");
+        // From here on a switch to the space panics. One that read the generation before is seen as SWITCHING by
+        // the look at `loaded` below: the same pair of barriers as in a flush.
+        if !space.domain.retire() {
+            return Err(RetireError::AlreadyRetired);
+        }
+        I::barrier_after_rmw();
+        let running = self.running(space);
+        if !running.is_empty() {
+            took(Branch::RetireRefused);
+            space.domain.revive();
+            return Err(RetireError::Running(running));
+        }
+        self.unload_lazy(space);
+        self.withdraw_trims(space);
+        space.cpus.clear();
+        Ok(())
+    }
+
+    /// The CPUs that use the space. Waits for those that are between two spaces.
+    fn running(&self, space: &Space<W>) -> CpuSet<W> {
+        let mut running = CpuSet::EMPTY;
+        space.cpus.for_each(|cpu| {
+            let mut patience = Patience::default();
+            let loaded = loop {
+                let loaded = Loaded(P::slot(cpu).seen.loaded.load(Acquire));
+                if loaded != Loaded::SWITCHING {
+                    break loaded;
+                }
+                if !self.serve_pending() {
+                    patience.turn::<P>(cpu);
+                }
+            };
+            if loaded == Loaded::used(space.id) {
+                running.add(cpu);
+            }
+        });
+        running
+    }
+
+    /// Makes each CPU that is lazy in the space leave it. It does so by itself once it sees a new generation.
+    fn unload_lazy(&self, space: &Space<W>) {
+        if broken(Broken::RetireLazyKept) {
+            return;
+        }
+        let lazy = Loaded::lazy(space.id);
+        let is_lazy = |cpu: usize| P::slot(cpu).seen.loaded.load(Acquire) == lazy.0;
+        let mut reach = Reach::<W>::default();
+        {
+            let _irqs = IrqsOff::<P>::new();
+            let (my, me, _) = self.my_slot("retire");
+            space.cpus.for_each(|cpu| {
+                if cpu != me && is_lazy(cpu) {
+                    took(Branch::RetireUnloaded);
+                    reach.targets.add(cpu);
+                }
+            });
+            courier::interrupt::<P, I, W>(&reach.targets, my);
+            self.catch_up_with_space(my);
+        }
+        for cpu in reach.targets.iter() {
+            let mut patience = Patience::default();
+            while is_lazy(cpu) {
+                if !self.serve_pending() {
+                    patience.turn::<P>(cpu);
+                }
+            }
+        }
+    }
+
+    /// Takes back trim requests, which hold the space's address, and waits for CPUs that are answering one.
+    fn withdraw_trims(&self, space: &Space<W>) {
+        space.cpus.for_each(|cpu| {
+            if loaded_space::retract_trim(P::slot(cpu), space) {
+                took(Branch::RetireStoleTrim);
+            }
+        });
+        let mut patience = Patience::default();
+        while space.trims.load(Acquire) != 0 {
+            if !self.serve_pending() {
+                patience.turn::<P>(P::current_cpu());
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The receiver: catch up with the generations of the loaded space and of the kernel.
+//!
+//! Everything here runs with interrupts off on the CPU that `my` belongs to, so that a published generation never goes
+//! backwards: a nested handler could publish a later one than the outer handler is about to.
+
+use super::{
+    Courier, Instructions, InvpcidKind, Tlb, control, loaded_space, payload,
+    pcid::{KERNEL_PCID, PcidSlots},
+};
+use crate::{
+    atomic::{
+        Ordering::{Relaxed, Release, SeqCst},
+        fence,
+    },
+    coverage::{Branch, took},
+    domain::CatchUp,
+    platform::{IpiPlatform, IrqsOff},
+    slot::{CpuSlot, Loaded},
+    space::Space,
+    variant::{Broken, broken},
+};
+
+impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W> {
+    /// Serves if a request is pending.
+    #[inline]
+    pub(super) fn serve_pending(&self) -> bool {
+        // Found on a CPU that is not pinned it may be another CPU's, then serving is merely early.
+        let pending = P::slot(P::current_cpu()).mail.pending.load(Relaxed) != 0;
+        if pending {
+            let _irqs = (!broken(Broken::PollUnmasked)).then(IrqsOff::<P>::new);
+            let me = P::current_cpu();
+            self.serve(P::slot(me), me);
+        }
+        pending
+    }
+
+    /// Serves whatever was requested from this CPU.
+    #[inline]
+    pub(super) fn serve(&self, my: &CpuSlot, me: usize) {
+        // Before generations are read: an initiator that finds 1 relies on being served by the look that is still
+        // to come (see `courier::interrupt`).
+        if broken(Broken::NoServeBarrier) {
+            my.mail.pending.store(0, Relaxed);
+        } else {
+            my.mail.pending.swap(0, SeqCst);
+            I::barrier_after_rmw();
+        }
+        if my.seen.loaded.load(Relaxed) == Loaded::OFFLINE.0 {
+            return;
+        }
+        self.answer_trim(my, me);
+        self.catch_up_with_kernel(my);
+        self.catch_up_with_space(my);
+    }
+
+    /// Brings this CPU's entries of its loaded space up to the space's generation, or leaves the space if lazy.
+    #[inline]
+    pub(super) fn catch_up_with_space(&self, my: &CpuSlot) {
+        let Some(space) = loaded_space::get::<W>(my) else {
+            return;
+        };
+        // Read BEFORE flushing (invariant 4): a change that comes meanwhile is not claimed.
+        let now = space.domain.generation();
+        let have = my.seen.generation.load(Relaxed);
+        if have == now {
+            took(Branch::ServedNothing);
+            return;
+        }
+        if Loaded(my.seen.loaded.load(Relaxed)).is_lazy() {
+            if broken(Broken::LazyStays) {
+                my.seen.generation.store(now, Release);
+                return;
+            }
+            // Paging-structure caches must go, and the next flush need not come here at all.
+            took(Branch::LazyUnloaded);
+            // SAFETY: the CPU is lazy, so what runs now is kernel code, which the kernel's own root maps as well:
+            // promised with `switch`, whose space shares the kernel's mappings.
+            unsafe { self.load_kernel_root(my) };
+            return;
+        }
+        self.flush_space_to(my, space, have, now);
+    }
+
+    /// Drops what the loaded `space` changed from generation `have` to `now`, and publishes `now`.
+    #[inline]
+    pub(super) fn flush_space_to(&self, my: &CpuSlot, space: &Space<W>, have: u64, now: u64) {
+        if broken(Broken::AckBeforeFlush) {
+            my.seen.generation.store(now, Release);
+        }
+        let todo = space.domain.catch_up(have, now);
+        if !broken(Broken::SkipFlush) {
+            match todo {
+                CatchUp::UpToDate => {}
+                CatchUp::One(first) => {
+                    took(Branch::ServedPartial);
+                    my.counters.served_partial.add(1);
+                    payload::for_each_page(first, I::invlpg);
+                }
+                CatchUp::Two(first, second) => {
+                    took(Branch::ServedTwo);
+                    my.counters.served_partial.add(1);
+                    payload::for_each_page(first, I::invlpg);
+                    payload::for_each_page(second, I::invlpg);
+                }
+                CatchUp::All => {
+                    took(Branch::ServedFull);
+                    my.counters.served_full.add(1);
+                    self.flush_loaded(my, space);
+                }
+            }
+        }
+        let now = if broken(Broken::GenerationReadLate) {
+            space.domain.generation()
+        } else {
+            now
+        };
+        // Release: the flush comes before the acknowledgement.
+        my.seen.generation.store(now, Release);
+    }
+
+    /// Drops all entries of the loaded space, by loading it again. Kernel entries that are global stay.
+    #[inline]
+    pub(super) fn flush_loaded(&self, my: &CpuSlot, space: &Space<W>) {
+        let pcid = if self.settings.mode().pcid() {
+            PcidSlots(&my.own).current_pcid()
+        } else {
+            0
+        };
+        // SAFETY: it is the root that is loaded now, with the same PCID.
+        unsafe { I::write_cr3(control::cr3(space.root, pcid)) };
+    }
+
+    /// Brings this CPU's kernel entries up to the kernel's generation.
+    #[inline]
+    pub(super) fn catch_up_with_kernel(&self, my: &CpuSlot) {
+        // Read BEFORE flushing (invariant 4).
+        let now = self.kernel.generation();
+        let have = my.seen.kernel_generation.load(Relaxed);
+        if have == now {
+            return;
+        }
+        match self.kernel.catch_up(have, now) {
+            CatchUp::UpToDate => {}
+            CatchUp::One(first) => {
+                took(Branch::KernelPartial);
+                payload::for_each_page(first, I::invlpg);
+            }
+            CatchUp::Two(first, second) => {
+                took(Branch::KernelPartial);
+                payload::for_each_page(first, I::invlpg);
+                payload::for_each_page(second, I::invlpg);
+            }
+            CatchUp::All => {
+                took(Branch::KernelFull);
+                self.flush_everything();
+            }
+        }
+        my.seen.kernel_generation.store(now, Release);
+    }
+
+    /// Drops everything: all PCIDs, globals included.
+    pub(super) fn flush_everything(&self) {
+        if self.settings.mode().invpcid() {
+            I::invpcid(InvpcidKind::AllWithGlobals, 0, 0);
+            return;
+        }
+        // A change of CR4.PGE drops everything of all PCIDs (Intel SDM volume 3, "Operations that Invalidate TLBs and
+        // Paging-Structure Caches").
+        let cr4 = I::read_cr4();
+        // SAFETY: PGE only decides whether global entries are cached; it is put back at once.
+        unsafe {
+            I::write_cr4(cr4 ^ control::CR4_PGE);
+            I::write_cr4(cr4);
+        }
+    }
+
+    /// Loads the kernel's own root; no space is loaded then.
+    ///
+    /// # Safety
+    ///
+    /// The kernel's root must map the code and the stack that run now.
+    pub(super) unsafe fn load_kernel_root(&self, my: &CpuSlot) {
+        let loaded = Loaded(my.seen.loaded.load(Relaxed));
+        if loaded.is_space() {
+            PcidSlots(&my.own).save(my.seen.generation.load(Relaxed));
+        }
+        my.seen.loaded.store(Loaded::SWITCHING.0, Relaxed);
+        let root = self.settings.kernel_root();
+        let cr3 = if self.settings.mode().pcid() {
+            // Entries of the kernel's PCID are kept: kernel flushes reach every PCID.
+            control::cr3_no_flush(root, KERNEL_PCID)
+        } else {
+            control::cr3(root, 0)
+        };
+        // SAFETY: promised by the caller; the value suits CR4.PCIDE, which `online` has set where PCIDs are used.
+        unsafe { I::write_cr3(cr3) };
+        // Release: the space is unloaded before others see it gone.
+        my.seen.loaded.store(Loaded::KERNEL.0, Release);
+    }
+
+    /// A full barrier that no locked instruction has begun.
+    #[inline(always)]
+    pub(super) fn full_barrier() {
+        fence(SeqCst);
+    }
+}

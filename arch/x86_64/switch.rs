@@ -1,0 +1,187 @@
+//! Context switches and lazy mode.
+//!
+//! Between `loaded := SWITCHING` and the new value there is no spin, lock, poll or wait: initiators wait for it.
+
+use super::{
+    Courier, Instructions, Tlb,
+    announce::retired,
+    control, loaded_space,
+    pcid::{Entries, PcidSlots},
+};
+use crate::{
+    atomic::Ordering::{Relaxed, Release},
+    coverage::{Branch, took},
+    flusher::{Outer, OuterState},
+    platform::{IpiPlatform, IrqsOff},
+    slot::{CpuSlot, Loaded},
+    space::Space,
+    variant::{Broken, broken},
+};
+
+impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W> {
+    /// # Safety
+    ///
+    /// As for [`TlbFlusher::switch`](crate::TlbFlusher::switch).
+    #[inline]
+    pub(super) unsafe fn switch_to(&self, space: &Space<W>) {
+        // The same space, in use: flushes reach this CPU all the while, there is nothing to do. No interrupt can change
+        // that behind this look: only a lazy CPU's space is unloaded.
+        let (_, _, loaded) = self.my_slot("switch");
+        if loaded == Loaded::used(space.id) {
+            took(Branch::SwitchSame);
+            return;
+        }
+        let _irqs = IrqsOff::<P>::new();
+        let (my, me, loaded) = self.my_slot("switch");
+        // SAFETY: promised by the caller.
+        unsafe { self.load(my, me, loaded, space) }
+    }
+
+    /// Loads `space` where `loaded` is what this CPU has. Interrupts are off.
+    ///
+    /// # Safety
+    ///
+    /// As for [`TlbFlusher::switch`](crate::TlbFlusher::switch).
+    unsafe fn load(&self, my: &CpuSlot, me: usize, loaded: Loaded, space: &Space<W>) {
+        self.answer_trim(my, me);
+        if broken(Broken::MaskClearedEarly)
+            && let Some(old) = loaded_space::get::<W>(my)
+            && old.id != space.id
+        {
+            old.cpus.remove(me);
+        }
+        let slots = PcidSlots(&my.own);
+        let have = my.seen.generation.load(Relaxed);
+        if loaded.is_space() {
+            slots.save(have);
+        }
+        my.seen.loaded.store(Loaded::SWITCHING.0, Relaxed);
+        // SWITCHING and the mask bit are published before the generation is read (invariant 2); pairs with the
+        // barrier in `announce_to_space`. A locked instruction is one, but where the bit is set already there is none
+        // (Linux lacked this until 2025, commit 83b0177a6c48).
+        if space.cpus.contains(me) {
+            took(Branch::SwitchBitSet);
+            let lazy_here = loaded.id() == space.id;
+            let skip = if lazy_here {
+                broken(Broken::NoLazyBarrier)
+            } else {
+                broken(Broken::NoSwitchBarrier)
+            };
+            if !skip {
+                Self::full_barrier();
+            }
+        } else {
+            took(Branch::SwitchBitClear);
+            space.cpus.insert(me);
+            I::barrier_after_rmw();
+        }
+        let Some(now) = space.domain.generation_unless_retired() else {
+            my.seen.loaded.store(loaded.0, Release);
+            retired(space.id);
+        };
+        if loaded.is_space() && loaded.id() == space.id {
+            self.end_lazy(my, space, have, now);
+        } else {
+            // SAFETY: promised by the caller.
+            unsafe { self.load_root(my, space, now) };
+        }
+        // After CR3: whoever sees the new generation knows that the old space is unloaded. Release, as is the next.
+        my.seen.generation.store(now, Release);
+        my.seen.loaded.store(Loaded::used(space.id).0, Release);
+    }
+
+    /// The space is still loaded, only out of use: catch up with what was skipped meanwhile.
+    #[inline]
+    fn end_lazy(&self, my: &CpuSlot, space: &Space<W>, have: u64, now: u64) {
+        if have == now {
+            took(Branch::LazyLeftFresh);
+        } else if !broken(Broken::LazyLeaveNoCompare) {
+            took(Branch::LazyLeftBehind);
+            self.flush_space_to(my, space, have, now);
+        }
+    }
+
+    /// Loads the root of `space` and drops or keeps what its PCID has.
+    ///
+    /// # Safety
+    ///
+    /// As for [`TlbFlusher::switch`](crate::TlbFlusher::switch).
+    #[inline]
+    unsafe fn load_root(&self, my: &CpuSlot, space: &Space<W>, now: u64) {
+        my.counters.switches.add(1);
+        let cr3 = if self.settings.mode().pcid() {
+            let (pcid, entries) = PcidSlots(&my.own).choose(space.id, now);
+            match entries {
+                Entries::Fresh => {
+                    took(Branch::SwitchFresh);
+                    control::cr3_no_flush(space.root, pcid)
+                }
+                Entries::Behind => {
+                    took(Branch::SwitchBehind);
+                    my.counters.switches_flushed.add(1);
+                    control::cr3(space.root, pcid)
+                }
+                Entries::Foreign => {
+                    took(Branch::SwitchSlotTaken);
+                    my.counters.switches_flushed.add(1);
+                    control::cr3(space.root, pcid)
+                }
+            }
+        } else {
+            took(Branch::SwitchPlain);
+            my.counters.switches_flushed.add(1);
+            control::cr3(space.root, 0)
+        };
+        if broken(Broken::AckBeforeCr3) {
+            my.seen.generation.store(now, Release);
+            my.seen.loaded.store(Loaded::used(space.id).0, Release);
+        }
+        loaded_space::set(my, space);
+        // SAFETY: the caller promises that the root maps what runs now; the value suits CR4.PCIDE, which `online` has
+        // set where PCIDs are used.
+        unsafe { I::write_cr3(cr3) };
+    }
+
+    /// # Safety
+    ///
+    /// As for [`TlbFlusher::unload`](crate::TlbFlusher::unload).
+    pub(super) unsafe fn unload_any(&self) {
+        let _irqs = IrqsOff::<P>::new();
+        let (my, _, loaded) = self.my_slot("unload");
+        if loaded != Loaded::KERNEL {
+            // SAFETY: promised by the caller.
+            unsafe { self.load_kernel_root(my) };
+        }
+    }
+
+    #[inline]
+    pub(super) fn enter_lazy(&self) -> Outer {
+        let _irqs = IrqsOff::<P>::new();
+        let (my, _, loaded) = self.my_slot("lazy_enter");
+        if !loaded.is_used() {
+            return Outer(OuterState::Idle);
+        }
+        // Release: uses of the space come before. No barrier is needed: being skipped late is harmless.
+        my.seen.loaded.store(loaded.as_lazy().0, Release);
+        Outer(OuterState::Used(loaded.id()))
+    }
+
+    /// # Safety
+    ///
+    /// As for [`TlbFlusher::lazy_leave`](crate::TlbFlusher::lazy_leave).
+    #[inline]
+    pub(super) unsafe fn leave_lazy(&self, outer: Outer, space: &Space<W>) {
+        match outer.0 {
+            OuterState::Idle => {}
+            OuterState::Used(id) => {
+                assert!(
+                    id == space.id,
+                    "shootdown: lazy_leave with space {}, but space {id} was in use at lazy_enter",
+                    space.id
+                );
+                // SAFETY: promised by the caller.
+                unsafe { self.switch_to(space) }
+            }
+        }
+    }
+}

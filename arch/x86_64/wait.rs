@@ -1,0 +1,86 @@
+//! The initiator's second half: wait until each target is done.
+
+use super::{Courier, Instructions, Tlb};
+use crate::{
+    atomic::Ordering::Acquire,
+    coverage::{Branch, took},
+    cpus::CpuSet,
+    flusher::Scope,
+    platform::{IpiPlatform, Patience},
+    slot::Loaded,
+    variant::{Broken, broken},
+};
+
+/// Whom a flush must reach.
+#[derive(Clone, Copy, Debug)]
+pub struct Reach<const W: usize> {
+    /// CPUs to tell and to wait for.
+    pub(super) targets: CpuSet<W>,
+    /// Lazy CPUs are no exception.
+    pub(super) everyone: bool,
+    /// It is for the kernel's mappings.
+    pub(super) kernel: bool,
+}
+
+impl<const W: usize> Default for Reach<W> {
+    fn default() -> Self {
+        Self {
+            targets: CpuSet::EMPTY,
+            everyone: false,
+            kernel: false,
+        }
+    }
+}
+
+impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W> {
+    #[inline]
+    pub(super) fn wait_for(&self, scope: Scope<'_, W>, generation: u64, reach: &Reach<W>) {
+        if broken(Broken::NoWait) {
+            return;
+        }
+        for cpu in reach.targets.iter() {
+            let mut patience = Patience::default();
+            loop {
+                let done = match scope {
+                    Scope::Space(space) => {
+                        self.has_reached(cpu, space.id, generation, reach.everyone)
+                    }
+                    Scope::Kernel => self.has_reached_kernel(cpu, generation),
+                };
+                if done {
+                    break;
+                }
+                // Two initiators with interrupts off wait for each other: each must serve (invariant 15).
+                if self.serve_pending() {
+                    took(Branch::ServedWhileWaiting);
+                } else {
+                    patience.turn::<P>(cpu);
+                }
+            }
+        }
+    }
+
+    /// Whether `cpu` can no longer use an entry of the space `id` older than `generation`: it has flushed, or has
+    /// another space or none loaded, or is lazy and compares generations before it uses the space again.
+    ///
+    /// `loaded` is read first. If the CPU leaves the space between the two reads, the generation that is seen is that
+    /// of another space; but then it has left, and compares generations when it comes back.
+    #[inline]
+    pub(super) fn has_reached(&self, cpu: usize, id: u64, generation: u64, everyone: bool) -> bool {
+        let seen = &P::slot(cpu).seen;
+        let loaded = Loaded(seen.loaded.load(Acquire));
+        if loaded == Loaded::SWITCHING {
+            return broken(Broken::SwitchingDone);
+        }
+        let has = loaded == Loaded::used(id) || (everyone && loaded == Loaded::lazy(id));
+        !has || seen.generation.load(Acquire) >= generation
+    }
+
+    #[inline]
+    fn has_reached_kernel(&self, cpu: usize, generation: u64) -> bool {
+        let seen = &P::slot(cpu).seen;
+        // A CPU that went offline meanwhile flushes everything before it comes back.
+        seen.loaded.load(Acquire) == Loaded::OFFLINE.0
+            || seen.kernel_generation.load(Acquire) >= generation
+    }
+}
