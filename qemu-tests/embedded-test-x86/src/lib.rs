@@ -8,6 +8,7 @@
 //! The kernel that holds the tests boots by itself, supplies the panic handler (which ends in [`exit`]`(`[`FAILED`]`)`),
 //! and calls [`start`] with its command line. It is linked with `-Tembedded-test.x` from `embedded-test-linker-script`,
 //! or the link ends in an undefined `_embedded_test_setup`.
+#![cfg(target_arch = "x86_64")]
 #![cfg_attr(not(test), no_std)]
 
 mod command;

@@ -1,0 +1,96 @@
+//! What a kernel counted: one line of JSON in its output.
+
+use crate::kernels::Kernel;
+use serde::Deserialize;
+
+/// What a kernel counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// The kernel's own line.
+    pub line: String,
+    /// The numbers on it.
+    pub numbers: Numbers,
+}
+
+/// The numbers that every kernel reports; the table's legend explains each.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Numbers {
+    pub arch: String,
+    pub backend: String,
+    pub cpus: u64,
+    pub flushes: u64,
+    pub remote: u64,
+    pub pages: u64,
+    pub reads: u64,
+    pub migrations: u64,
+    pub stale: u64,
+    pub ipis_sent: u64,
+    pub ipis_elided: u64,
+    pub broadcasts: u64,
+    pub local: u64,
+    pub full: u64,
+}
+
+/// Finds the line in a kernel's output; the error says what is wrong with it.
+pub fn find(kernel: &Kernel, output: &str) -> Result<Counts, String> {
+    let mut lines = output
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with('{'));
+    let line = lines.next().ok_or("the kernel printed no counts")?;
+    if lines.next().is_some() {
+        return Err("the kernel printed its counts twice".into());
+    }
+    let numbers: Numbers =
+        serde_json::from_str(line).map_err(|error| format!("malformed counts: {error}: {line}"))?;
+    if numbers.arch != kernel.arch.to_string() || numbers.backend != kernel.backend {
+        let Numbers { arch, backend, .. } = &numbers;
+        return Err(format!(
+            "{} {} calls itself {arch} {backend}",
+            kernel.arch, kernel.backend
+        ));
+    }
+    Ok(Counts {
+        line: line.to_string(),
+        numbers,
+    })
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::{Counts, find};
+    use crate::kernels::KERNELS;
+
+    /// The counts of the first kernel, as it would print them.
+    pub fn counts(stale: u64) -> Counts {
+        find(&KERNELS[0], &line(stale)).expect("a well-formed line")
+    }
+
+    fn line(stale: u64) -> String {
+        format!(
+            r#"{{"arch":"x86_64","backend":"ipi","cpus":4,"flushes":10,"remote":9,"pages":8,"reads":7,"migrations":6,"stale":{stale},"ipis_sent":5,"ipis_elided":4,"broadcasts":0,"local":3,"full":2}}"#
+        )
+    }
+
+    #[test]
+    fn finds_the_one_line_between_others() {
+        let output = format!("booting\r\n  a table\n{}\r\nbye", line(3));
+        let counts = find(&KERNELS[0], &output).expect("there is one");
+        assert_eq!(counts.line, line(3));
+        assert_eq!((counts.numbers.flushes, counts.numbers.stale), (10, 3));
+    }
+
+    #[test]
+    fn refuses_missing_double_and_malformed_lines() {
+        assert!(find(&KERNELS[0], "a table").is_err());
+        assert!(find(&KERNELS[0], &format!("{0}\n{0}", line(0))).is_err());
+        assert!(find(&KERNELS[0], &line(0).replace("\"full\"", "\"fool\"")).is_err());
+        assert!(find(&KERNELS[0], &line(0)[..40]).is_err());
+    }
+
+    #[test]
+    fn a_kernel_speaks_for_itself_only() {
+        assert!(find(&KERNELS[1], &line(0)).is_err());
+    }
+}
