@@ -3,6 +3,7 @@
 mod libtest;
 mod models;
 mod package;
+mod step;
 mod steps;
 mod tally;
 
@@ -15,7 +16,7 @@ use qemu_test_runner::process::{self, Finished, Group, last_lines};
 use std::hash::{BuildHasher, RandomState};
 use std::process::ExitCode;
 use std::time::Instant;
-use steps::{Counting, Step, Work};
+use step::{Counting, Step, Work};
 use tally::{Outcome, Tally};
 
 /// What to check.

@@ -1,41 +1,9 @@
 //! The table of steps.
 
+use super::step::{Step, step};
 use crate::install::SOFTFLOAT;
 use crate::project;
-use crate::tool::Tool;
 use qemu_test_runner::machine::Arch;
-use std::time::Duration;
-
-/// A step.
-#[derive(Debug)]
-pub struct Step {
-    /// What it checks.
-    pub name: String,
-    /// What it runs.
-    pub work: Work,
-    /// What it counts as.
-    pub counting: Counting,
-    /// The CPU model without which it is skipped.
-    pub model: Option<(Arch, String)>,
-}
-
-/// What a step runs.
-#[derive(Debug)]
-pub enum Work {
-    /// A tool, which must succeed.
-    Tool(Tool),
-    /// A tool that lists the files of the package, which must be the right ones.
-    PackageContents(Tool),
-}
-
-/// What a step counts as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counting {
-    /// One.
-    Step,
-    /// The tests that it runs.
-    Tests,
-}
 
 const X86: &str = "x86_64-unknown-none";
 const ARM: &str = "aarch64-unknown-none";
@@ -260,51 +228,10 @@ fn kernels() -> Vec<Step> {
     ]
 }
 
-fn step(name: &str, minutes: u64, line: &str) -> Step {
-    let work = Work::Tool(Tool::new(line, Duration::from_secs(60 * minutes)));
-    Step {
-        name: name.into(),
-        work,
-        counting: Counting::Step,
-        model: None,
-    }
-}
-
-impl Step {
-    fn tests(self) -> Self {
-        Step {
-            counting: Counting::Tests,
-            ..self
-        }
-    }
-
-    fn package_contents(self) -> Self {
-        let work = match self.work {
-            Work::Tool(tool) | Work::PackageContents(tool) => Work::PackageContents(tool),
-        };
-        Step { work, ..self }
-    }
-
-    fn arg(self, argument: String) -> Self {
-        self.change(|tool| tool.arg(argument))
-    }
-
-    fn env(self, name: &str, value: &str) -> Self {
-        self.change(|tool| tool.env(name, value))
-    }
-
-    fn change(self, change: impl FnOnce(Tool) -> Tool) -> Self {
-        let work = match self.work {
-            Work::Tool(tool) => Work::Tool(change(tool)),
-            Work::PackageContents(tool) => Work::PackageContents(change(tool)),
-        };
-        Step { work, ..self }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Counting, Work, all};
+    use super::super::step::{Counting, Step, Work};
+    use super::all;
     use std::collections::HashSet;
 
     #[test]
@@ -337,7 +264,7 @@ mod tests {
         }
     }
 
-    fn line(step: &super::Step) -> String {
+    fn line(step: &Step) -> String {
         match &step.work {
             Work::Tool(tool) | Work::PackageContents(tool) => tool.line(),
         }
