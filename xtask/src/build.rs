@@ -3,7 +3,8 @@
 use crate::failure::Failure;
 use crate::kernels::Kernel;
 use crate::progress::Progress;
-use crate::tool::Tool;
+use crate::tool::{LAST_LINES, Tool};
+use qemu_test_runner::process::{Group, last_lines};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,22 +23,28 @@ pub fn kernel(kernel: &Kernel) -> Result<PathBuf, Failure> {
         package,
     } = kernel;
     let line = format!(
-        "--release --target {} --package {package} --bin {backend}",
+        "cargo build --release --target {} --package {package} --bin {backend}",
         arch.target()
     );
-    binary(&format!("building {arch} {backend}"), &line, backend)
-}
-
-fn binary(label: &str, arguments: &str, name: &str) -> Result<PathBuf, Failure> {
     let tool = Tool::new(
-        &format!("cargo build {arguments} --message-format json-render-diagnostics"),
+        &format!("{line} --message-format json-render-diagnostics"),
         TIME_LIMIT,
     );
-    let mut progress = Progress::begin(label);
-    let output = tool.output(&mut progress);
+    let mut progress = Progress::begin(format!("building {arch} {backend}"));
+    let finished = tool.run(Group::Shared, &mut progress);
     progress.end();
-    let reason = format!("built no binary `{name}`");
-    executable(&output?, name).ok_or(Failure::Output {
+    let finished = finished?;
+    if !finished.succeeded() {
+        // Standard output holds messages for programs.
+        let last_lines = last_lines(&finished.stderr, LAST_LINES);
+        return Err(Failure::Tool {
+            command: line,
+            ended: finished.ended,
+            last_lines,
+        });
+    }
+    let reason = format!("built no binary `{backend}`");
+    executable(&finished.stdout, backend).ok_or(Failure::Output {
         command: tool.line(),
         reason,
     })

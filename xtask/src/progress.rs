@@ -33,8 +33,11 @@ impl Progress {
         }
     }
 
-    /// Shows the latest line of output.
+    /// Shows the latest line of output, unless it is JSON.
     pub fn line(&mut self, line: &str) {
+        if line.starts_with('{') {
+            return;
+        }
         if let Some(bar) = &self.bar {
             bar.set_message(line.trim().to_string());
         } else if self.shown.elapsed() > SIGN_OF_LIFE {

@@ -62,6 +62,10 @@ impl fmt::Display for Report {
             Report::Panicked => f.write_str("panic"),
             Report::Stale => f.write_str("stale read"),
             Report::None(Ended::Status(1)) => f.write_str("QEMU failed (exit status 1)"),
+            // Only on x86_64, where it is no report: `-no-reboot` turns a reset into this.
+            Report::None(Ended::Status(0)) => {
+                f.write_str("reset (exit status 0): a triple fault ends so")
+            }
             Report::None(ended @ Ended::TimedOut(_)) => write!(f, "hang: {ended}"),
             Report::None(ended) => write!(f, "unexpected end: {ended}"),
         }

@@ -32,6 +32,8 @@ pub struct Finished {
     pub ended: Ended,
     /// What it wrote to standard output.
     pub stdout: String,
+    /// What it wrote to standard error.
+    pub stderr: String,
     /// Standard output and standard error, in the order of arrival.
     pub transcript: String,
     /// How long it ran.

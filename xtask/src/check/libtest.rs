@@ -81,6 +81,7 @@ test result: ok. 20 passed; 0 failed; 0 ignored; 0 measured; 5 filtered out; fin
         Finished {
             ended: Ended::Status(status),
             stdout: String::new(),
+            stderr: String::new(),
             transcript,
             took: Duration::ZERO,
         }

@@ -36,6 +36,7 @@ pub fn forward(pipe: Option<impl Read + Send + 'static>, stream: Stream, sender:
 #[derive(Default)]
 pub struct Output {
     stdout: Vec<u8>,
+    stderr: Vec<u8>,
     transcript: Vec<u8>,
     lines: [Vec<u8>; 2],
 }
@@ -44,9 +45,11 @@ impl Output {
     /// Adds a piece of output; `on_line` gets the lines that it completes.
     pub fn take(&mut self, (stream, bytes): &Chunk, on_line: &mut dyn FnMut(&str)) {
         let fits = |kept: &Vec<u8>| bytes.len().min(OUTPUT_LIMIT.saturating_sub(kept.len()));
-        if let Stream::Stdout = stream {
-            self.stdout.extend_from_slice(&bytes[..fits(&self.stdout)]);
-        }
+        let own = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        own.extend_from_slice(&bytes[..fits(own)]);
         self.transcript
             .extend_from_slice(&bytes[..fits(&self.transcript)]);
         let line = &mut self.lines[*stream as usize];
@@ -68,6 +71,7 @@ impl Output {
         Finished {
             ended,
             stdout: String::from_utf8_lossy(&self.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&self.stderr).into_owned(),
             transcript: String::from_utf8_lossy(&self.transcript).into_owned(),
             took,
         }

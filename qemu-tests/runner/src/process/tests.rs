@@ -23,6 +23,7 @@ fn collects_both_streams_and_the_status() {
     );
     assert_eq!(finished.ended, Ended::Status(7));
     assert_eq!(finished.stdout, "out\nend");
+    assert_eq!(finished.stderr, "err\n");
     assert!(finished.transcript.contains("err\n"));
     lines.sort();
     assert_eq!(lines, ["end", "err", "out"]);
