@@ -2,7 +2,7 @@
 //! every read, and the report they end with. Nothing here knows an architecture: kernels supply a [`Machine`].
 #![no_std]
 
-mod barrier;
+pub mod barrier;
 pub mod canary;
 pub mod machine;
 pub mod options;
@@ -15,6 +15,7 @@ mod tally;
 mod thrash;
 mod worker;
 
+pub use barrier::Barrier;
 pub use machine::{Fault, Frame, Machine, MapError, PageTables};
 pub use options::Options;
 pub use report::Report;

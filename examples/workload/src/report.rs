@@ -15,7 +15,7 @@ pub struct Report {
     pub flushes: u64,
     /// Those that reached other CPUs.
     pub remote: u64,
-    /// Pages that were invalidated one by one.
+    /// Pages that flushes of a range named.
     pub pages: u64,
     /// Reads that were verified.
     pub reads: u64,
@@ -41,7 +41,7 @@ impl Report {
             ("cpus", self.cpus, "CPUs that took part"),
             ("flushes", self.flushes, "flushes that completed"),
             ("remote", self.remote, "of them reached other CPUs"),
-            ("pages", self.pages, "pages invalidated one by one"),
+            ("pages", self.pages, "pages that flushes of a range named"),
             ("reads", self.reads, "reads that were verified"),
             (
                 "migrations",

@@ -15,7 +15,8 @@ use crate::{
 const SPACES: usize = 3;
 const THREADS: usize = 4;
 const PAGES: usize = 16;
-const STEPS: u32 = 500;
+/// Of all CPUs together, so that the length of a run does not depend on their number.
+const STEPS: usize = 3200;
 
 type Space<M> = Place<M, THREADS, PAGES>;
 type Cpu<'a, M> = Worker<'a, M, THREADS, PAGES>;
@@ -34,7 +35,7 @@ pub fn run<M: Machine>(machine: &M, epochs: &Epochs, tally: &Tally, seed: u64) {
     };
     machine.on_all_cpus(&|cpu| {
         let mut worker = Worker::new(&shared, cpu, seed);
-        for _ in 0..STEPS {
+        for _ in 0..STEPS / machine.cpus() {
             step(&mut worker);
         }
         if worker.rng.bool() {
@@ -51,16 +52,18 @@ pub fn run<M: Machine>(machine: &M, epochs: &Epochs, tally: &Tally, seed: u64) {
 fn step<M: Machine>(cpu: &mut Cpu<'_, M>) {
     // A CPU stays for some steps, or every space would be fresh from the switch.
     let place = match cpu.loaded() {
-        Some(place) if cpu.rng.u32(0..8) != 0 => place,
+        Some(place) if cpu.rng.u32(0..16) != 0 => place,
         _ => cpu.rng.usize(0..SPACES),
     };
     cpu.switch(place);
     run_thread(cpu, place);
+    // An emulator that runs one CPU at a time goes on to the next one here.
+    cpu.idle();
     cpu.witness(4);
     match cpu.rng.u32(0..256) {
-        0 => cpu.bounce(50),
-        1..=24 => {
-            let spins = cpu.rng.u32(20..200);
+        0 => cpu.bounce(10),
+        1..=12 => {
+            let spins = cpu.rng.u32(2..40);
             cpu.be_lazy(spins);
             cpu.witness(THREADS * PAGES / 2);
         }

@@ -50,6 +50,7 @@ pub fn run<M: Machine>(machine: &M, epochs: &Epochs, tally: &Tally, seed: u64) {
                 }
                 for _ in 0..CHUNKS {
                     chunk(&mut worker, thread);
+                    worker.idle();
                 }
             }
             barrier.wait(|| worker.idle());
