@@ -11,7 +11,7 @@
 pub use core::sync::atomic::Ordering;
 
 #[cfg(not(any(loom, feature = "_sim")))]
-pub(crate) use core::sync::atomic::{AtomicU64, compiler_fence, fence};
+pub(crate) use core::sync::atomic::{AtomicU64, fence};
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, fence};
@@ -20,9 +20,6 @@ pub(crate) use loom::sync::atomic::{AtomicU64, fence};
 pub(crate) use hooked::{AtomicU64, fence};
 #[cfg(all(feature = "_sim", not(loom)))]
 pub use hooked::{Hook, Location, set_hook};
-
-#[cfg(any(loom, feature = "_sim"))]
-pub(crate) use core::sync::atomic::compiler_fence;
 
 #[cfg(all(feature = "_sim", target_os = "none"))]
 compile_error!(
@@ -108,6 +105,11 @@ mod hooked {
     impl AtomicU64 {
         pub(crate) const fn new(value: u64) -> Self {
             Self(native::AtomicU64::new(value))
+        }
+
+        /// The word that the hook is given.
+        pub(crate) const fn native(&self) -> &native::AtomicU64 {
+            &self.0
         }
 
         #[track_caller]

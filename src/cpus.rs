@@ -182,9 +182,9 @@ impl Iterator for Bits {
 /// A set of CPUs shared between CPUs, with a summary word.
 #[derive(Debug)]
 pub(crate) struct CpuMask<const W: usize> {
-    words: [AtomicU64; W],
+    pub(crate) words: [AtomicU64; W],
     /// Bit `w` is set if word `w` ever had a bit: a superset, never cleared while CPUs may insert.
-    summary: AtomicU64,
+    pub(crate) summary: AtomicU64,
 }
 
 impl<const W: usize> CpuMask<W> {

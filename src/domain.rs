@@ -25,18 +25,18 @@ const BUSY: u64 = 1 << 63;
 pub(crate) const RING: u64 = 2;
 
 #[derive(Debug)]
-struct Entry {
+pub(crate) struct Entry {
     /// The generation whose payload stands here, and [`BUSY`].
-    tag: AtomicU64,
-    payload: AtomicU64,
+    pub(crate) tag: AtomicU64,
+    pub(crate) payload: AtomicU64,
 }
 
 /// A generation and the payloads of the last requests.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Domain {
-    generation: AtomicU64,
-    ring: [Entry; RING as usize],
+    pub(crate) generation: AtomicU64,
+    pub(crate) ring: [Entry; RING as usize],
 }
 
 /// What a CPU has to do to catch up.

@@ -14,6 +14,8 @@ mod domain;
 mod error;
 mod flusher;
 mod gather;
+#[cfg(all(feature = "_sim", not(loom)))]
+mod inspect;
 mod pending;
 mod platform;
 mod private;

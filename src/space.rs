@@ -36,7 +36,7 @@ pub struct Space<const W: usize = 1> {
     /// the CPU itself when it is asked to trim.
     pub(crate) cpus: CpuMask<W>,
     /// Open gathers.
-    gathers: AtomicU64,
+    pub(crate) gathers: AtomicU64,
     /// Trim requests in mailboxes, which hold this space's address.
     pub(crate) trims: AtomicU64,
     /// CPUs that flushes of this space found away since the last trim; a hint, so updates may get lost.

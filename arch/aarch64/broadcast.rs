@@ -1,0 +1,208 @@
+//! [`Broadcast`]: the arm64 flusher that reaches all CPUs by broadcast.
+
+use core::marker::PhantomData;
+
+use super::{
+    Config, InitError, Instructions,
+    asid::Asids,
+    config::{ROOT_MASK, Settings},
+    entry::needs_flush,
+    flush::Reach,
+    regime,
+};
+use crate::{
+    addr::{Paging, Range},
+    atomic::{Ordering::Relaxed, const_unless_loom},
+    error::{OnlineError, RetireError, SpaceError},
+    flusher::{Needed, Outer, Scope, TlbFlusher},
+    platform::Platform,
+    private::Private,
+    request::Request,
+    slot::{CpuSlot, Loaded},
+    space::Space,
+};
+
+/// The real machine's instructions.
+#[derive(Debug)]
+pub struct Hardware;
+
+/// The arm64 flusher that broadcasts each invalidation.
+///
+/// `P` is the kernel's side, `I` the machine's instructions, `W` the number of 64-CPU words, `A` the number of 64-ASID
+/// words: 1024 (8 KiB) for 16-bit ASIDs, 4 for 8-bit ones.
+#[derive(Debug)]
+pub struct Broadcast<P, I = Hardware, const W: usize = 1, const A: usize = 1024> {
+    pub(super) settings: Settings,
+    /// The translation features of the first CPU that came online, 0 before.
+    pub(super) features: Private,
+    pub(crate) asids: Asids<A>,
+    _types: PhantomData<fn() -> (P, I)>,
+}
+
+impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, I, W, A> {
+    const_unless_loom! {
+        /// A flusher that is not initialized. For a `static`.
+        #[allow(clippy::new_without_default)]
+        pub fn new() -> Self {
+            const {
+                assert!(
+                    P::CPUS >= 1 && P::CPUS <= 64 * W,
+                    "Platform::CPUS must be 1 to 64 * W: choose a larger W"
+                );
+            }
+            Self {
+                settings: Settings::new(),
+                features: Private::new(0),
+                asids: Asids::new(),
+                _types: PhantomData,
+            }
+        }
+    }
+
+    /// Configures the flusher, before any CPU is online. Reads how many ASIDs this CPU has.
+    ///
+    /// # Errors
+    ///
+    /// See [`InitError`].
+    pub fn init(&self, config: Config) -> Result<(), InitError> {
+        if let Some(level) = regime::unserved_level::<I>() {
+            return Err(InitError::WrongRegime { level });
+        }
+        if regime::asid_in_ttbr1::<I>() {
+            return Err(InitError::AsidInTtbr1);
+        }
+        self.settings.set(&config, regime::asid_limit::<I>())
+    }
+
+    /// This CPU's slot, which must be online.
+    #[inline(always)]
+    pub(super) fn my_slot(&self, call: &str) -> (&'static CpuSlot, usize, Loaded) {
+        let me = P::current_cpu();
+        let my = P::slot(me);
+        let loaded = Loaded(my.seen.loaded.load(Relaxed));
+        if loaded == Loaded::OFFLINE {
+            not_online(call, me);
+        }
+        (my, me, loaded)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn not_online(call: &str, cpu: usize) -> ! {
+    panic!("shootdown: {call} on CPU {cpu}, which is not online: call `online` on it first");
+}
+
+#[cold]
+#[inline(never)]
+pub(super) fn retired(id: u64) -> ! {
+    panic!("shootdown: space {id} is used after it has retired");
+}
+
+impl<P: Platform, I: Instructions, const W: usize, const A: usize> TlbFlusher<W>
+    for Broadcast<P, I, W, A>
+{
+    type Platform = P;
+    type Reach = Reach;
+
+    fn paging(&self) -> Paging {
+        self.settings.paging()
+    }
+
+    /// Takes an ASID for the space, which `retire` gives back.
+    fn space(&self, root: u64) -> Result<Space<W>, SpaceError> {
+        if !self.settings.is_initialized() {
+            return Err(SpaceError::NotInitialized);
+        }
+        if root & !ROOT_MASK != 0 {
+            return Err(SpaceError::BadRoot { root });
+        }
+        let asid = self.asids.take(self.settings.asids())?;
+        Ok(Space::new(root, u64::from(asid)))
+    }
+
+    fn online(&self) -> Result<(), OnlineError> {
+        self.bring_online()
+    }
+
+    fn offline(&self) {
+        self.take_offline();
+    }
+
+    #[inline]
+    unsafe fn switch(&self, space: &Space<W>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.switch_to(space) }
+    }
+
+    unsafe fn unload(&self) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.unload_any() }
+    }
+
+    /// Loads the reserved root: a CPU that is not using its space has nothing of it loaded, so there is nobody to skip
+    /// or to unload later.
+    #[inline]
+    fn lazy_enter(&self) -> Outer {
+        self.enter_lazy()
+    }
+
+    #[inline]
+    unsafe fn lazy_leave(&self, outer: Outer, space: &Space<W>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.leave_lazy(outer, space) }
+    }
+
+    fn flush_local(&self, addr: u64) {
+        self.flush_own(addr);
+    }
+
+    #[inline]
+    fn mapped(&self, _range: &Range) {
+        // The walkers see the entries, and this CPU fetches and accesses through them from here on.
+        I::dsb_ishst();
+        I::isb();
+    }
+
+    fn needs_flush(old: u64, new: u64) -> Needed {
+        needs_flush(old, new)
+    }
+
+    #[inline(always)]
+    fn poll(&self) {
+        // Hardware serves.
+    }
+
+    #[inline]
+    fn user_access_ok(&self) -> bool {
+        Loaded(P::slot(P::current_cpu()).seen.loaded.load(Relaxed)).is_used()
+    }
+
+    fn retire(&self, space: &Space<W>) -> Result<(), RetireError<W>> {
+        self.retire_space(space)
+    }
+
+    fn share_with_device(&self, _space: &Space<W>) {
+        // Every flush is broadcast, which devices that share the table listen to.
+    }
+
+    unsafe fn declare_dead(&self, cpu: usize) {
+        self.bury(cpu);
+    }
+
+    #[inline]
+    fn announce(&self, scope: Scope<'_, W>, request: &Request, reach: &mut Reach) -> u64 {
+        self.broadcast(scope, request, reach);
+        0
+    }
+
+    #[inline(always)]
+    fn dispatch(&self, _reach: &mut Reach) {
+        // The invalidations are on their way already.
+    }
+
+    #[inline]
+    fn complete(&self, _scope: Scope<'_, W>, _generation: u64, reach: &Reach) {
+        self.synchronize(reach);
+    }
+}
