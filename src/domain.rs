@@ -131,9 +131,14 @@ impl Domain {
     }
 
     /// Marks the scope as retired: from now on [`announce`](Self::announce) and
-    /// [`generation_unless_retired`](Self::generation_unless_retired) give `None`. False if it was already.
+    /// [`generation_unless_retired`](Self::generation_unless_retired) give `None`. False if it was already. It is a
+    /// new generation too, so that every CPU that has the scope loaded is behind.
     pub(crate) fn retire(&self) -> bool {
-        self.generation.fetch_or(RETIRED, SeqCst) & RETIRED == 0
+        let first = self.generation.fetch_or(RETIRED, SeqCst) & RETIRED == 0;
+        if first {
+            self.generation.fetch_add(1, SeqCst);
+        }
+        first
     }
 
     /// Takes [`retire`](Self::retire) back.
@@ -246,8 +251,10 @@ mod tests {
     #[test]
     fn a_retired_scope_takes_no_request() {
         let domain = Domain::new();
+        let before = domain.generation();
         assert!(domain.retire());
         assert!(!domain.retire());
+        assert_eq!(domain.generation(), before + 1);
         assert_eq!(domain.announce(None, || ()), None);
         assert_eq!(domain.generation_unless_retired(), None);
         domain.revive();
