@@ -11,7 +11,7 @@ use crate::boot;
 use crate::lock::relax;
 
 /// CPUs beyond this number are left off.
-pub const MAX: usize = 16;
+pub const MAX: usize = 64;
 
 /// QEMU's virt machine with a GICv3 puts this many CPUs into an affinity-1 group.
 const GROUP: usize = 16;

@@ -210,7 +210,7 @@ pub(crate) fn words(address: u64, size: Size) -> &'static [AtomicU64] {
 }
 
 /// Frames of the pools that nobody owns, for leak checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, defmt::Format)]
 pub struct Available {
     /// 4 KiB frames for tables.
     pub tables: usize,

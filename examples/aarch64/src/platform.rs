@@ -1,8 +1,9 @@
 //! What the crate must know of this kernel.
 
-use shootdown::{CpuSlot, Platform};
+use shootdown::aarch64::Config;
+use shootdown::{CpuSlot, Granule, Paging, Platform};
 
-use crate::{cpu, lock};
+use crate::{boot, cpu, lock};
 
 /// This kernel. It has no threads besides one flow of execution per CPU, and takes no interrupts that switch.
 #[derive(Clone, Copy, Debug)]
@@ -39,4 +40,9 @@ unsafe impl Platform for Kernel {
     fn relax() {
         lock::relax();
     }
+}
+
+/// What the flusher is initialized with: the root for CPUs that have no space loaded, and the size of pages.
+pub fn config() -> Config {
+    Config::new(Paging::arm64(Granule::Size4K), boot::reserved_root())
 }
