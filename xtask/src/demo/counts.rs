@@ -32,8 +32,22 @@ pub struct Numbers {
     pub full: u64,
 }
 
+impl Numbers {
+    /// A number that must not be 0 if the run is to show anything, but is.
+    fn idle(&self) -> Option<&'static str> {
+        let always = [("flushes", self.flushes), ("reads", self.reads)];
+        let among_cpus = [("remote", self.remote), ("migrations", self.migrations)];
+        let among_cpus = among_cpus.into_iter().filter(|_| self.cpus > 1);
+        always
+            .into_iter()
+            .chain(among_cpus)
+            .find(|(_, number)| *number == 0)
+            .map(|(name, _)| name)
+    }
+}
+
 /// Finds the line in a kernel's output; the error says what is wrong with it.
-pub fn find(kernel: &Kernel, output: &str) -> Result<Counts, String> {
+pub fn find(kernel: &Kernel, cpus: u32, output: &str) -> Result<Counts, String> {
     let mut lines = output
         .lines()
         .map(str::trim)
@@ -51,6 +65,12 @@ pub fn find(kernel: &Kernel, output: &str) -> Result<Counts, String> {
             kernel.arch, kernel.backend
         ));
     }
+    if numbers.cpus != u64::from(cpus) {
+        return Err(format!("{} CPUs took part instead of {cpus}", numbers.cpus));
+    }
+    if let Some(idle) = numbers.idle() {
+        return Err(format!("the run shows nothing: {idle} = 0"));
+    }
     Ok(Counts {
         line: line.to_string(),
         numbers,
@@ -64,7 +84,7 @@ pub mod tests {
 
     /// The counts of the first kernel, as it would print them.
     pub fn counts(stale: u64) -> Counts {
-        find(&KERNELS[0], &line(stale)).expect("a well-formed line")
+        find(&KERNELS[0], 4, &line(stale)).expect("a well-formed line")
     }
 
     fn line(stale: u64) -> String {
@@ -76,21 +96,45 @@ pub mod tests {
     #[test]
     fn finds_the_one_line_between_others() {
         let output = format!("booting\r\n  a table\n{}\r\nbye", line(3));
-        let counts = find(&KERNELS[0], &output).expect("there is one");
+        let counts = find(&KERNELS[0], 4, &output).expect("there is one");
         assert_eq!(counts.line, line(3));
         assert_eq!((counts.numbers.flushes, counts.numbers.stale), (10, 3));
     }
 
     #[test]
     fn refuses_missing_double_and_malformed_lines() {
-        assert!(find(&KERNELS[0], "a table").is_err());
-        assert!(find(&KERNELS[0], &format!("{0}\n{0}", line(0))).is_err());
-        assert!(find(&KERNELS[0], &line(0).replace("\"full\"", "\"fool\"")).is_err());
-        assert!(find(&KERNELS[0], &line(0)[..40]).is_err());
+        assert!(find(&KERNELS[0], 4, "a table").is_err());
+        assert!(find(&KERNELS[0], 4, &format!("{0}\n{0}", line(0))).is_err());
+        assert!(find(&KERNELS[0], 4, &line(0).replace("\"full\"", "\"fool\"")).is_err());
+        assert!(find(&KERNELS[0], 4, &line(0)[..40]).is_err());
     }
 
     #[test]
     fn a_kernel_speaks_for_itself_only() {
-        assert!(find(&KERNELS[1], &line(0)).is_err());
+        assert!(find(&KERNELS[1], 4, &line(0)).is_err());
+    }
+
+    #[test]
+    fn a_run_must_show_something_on_all_its_cpus() {
+        assert!(
+            find(&KERNELS[0], 3, &line(0))
+                .is_err_and(|reason| reason.contains("4 CPUs took part instead of 3"))
+        );
+        for (name, number) in [
+            ("flushes", 10),
+            ("reads", 7),
+            ("remote", 9),
+            ("migrations", 6),
+        ] {
+            let idle = line(0).replace(&format!("\"{name}\":{number}"), &format!("\"{name}\":0"));
+            assert!(
+                find(&KERNELS[0], 4, &idle)
+                    .is_err_and(|reason| reason.ends_with(&format!("{name} = 0")))
+            );
+        }
+        let alone = line(0)
+            .replace("\"cpus\":4", "\"cpus\":1")
+            .replace("\"remote\":9", "\"remote\":0");
+        assert!(find(&KERNELS[0], 1, &alone).is_ok());
     }
 }

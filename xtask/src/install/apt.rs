@@ -41,7 +41,8 @@ pub fn install_qemu() -> Result<(), Failure> {
     );
     std::fs::write(&source.path, format!("{}\n", source.line))
         .map_err(Failure::file(Path::new(&source.path)))?;
-    apt(UPDATE)?.and_then(|()| apt(&install_line(Some(&codename)))?)
+    let _ = apt(UPDATE)?;
+    apt(&install_line(Some(&codename)))?
 }
 
 const UPDATE: &str = "apt-get update";
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn backports_are_used_for_that_one_conflict() {
         let refused = "The following packages have unmet dependencies:\n qemu-utils : Breaks: qemu-system-common (< \
-                       1:8.2.0+ds-2~) but 1:7.2+dfsg-7+deb12u18 is to be installed\nE: Error, pkgProblemResolver";
+                       1:8.0+dfsg-5~) but 1:7.2+dfsg-7+deb12u18+b3 is to be installed\nE: Error, pkgProblemResolver";
         assert!(conflicts_with_backport(refused));
         assert!(!conflicts_with_backport(
             "E: Unable to locate package qemu-utils"
