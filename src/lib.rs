@@ -16,6 +16,8 @@ mod flusher;
 mod gather;
 #[cfg(all(feature = "_sim", not(loom)))]
 mod inspect;
+#[cfg(feature = "spin")]
+mod lock;
 mod pending;
 mod platform;
 mod private;
@@ -37,6 +39,8 @@ pub use cpus::{CpuOutOfRange, CpuSet, Cpus};
 pub use error::{OnlineError, RetireError, SpaceError};
 pub use flusher::{Needed, Outer, Scope, TlbFlusher};
 pub use gather::{FrameArray, FrameBag, Gather};
+#[cfg(feature = "spin")]
+pub use lock::{Serve, ServeWhileSpinning};
 pub use pending::Pending;
 pub use platform::{IpiPlatform, Platform, STUCK_AFTER};
 pub use request::{ChangeFlags, Request};

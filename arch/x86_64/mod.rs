@@ -24,6 +24,7 @@ mod instructions;
 mod leaf;
 mod lifecycle;
 mod loaded_space;
+mod page_range;
 mod payload;
 mod pcid;
 mod retire;
