@@ -102,16 +102,6 @@ impl<T, const N: usize> FrameBag for FrameArray<T, N> {
 ///     drop(gather.finish()); // flushed: now the frames may be reused
 /// }
 /// ```
-///
-/// ```compile_fail
-/// use shootdown::{FrameArray, Gather, Space, TlbFlusher};
-/// fn unmap<F: TlbFlusher>(tlb: &F, space: &Space) {
-///     // A frame number is no owned frame.
-///     let mut gather = Gather::new(tlb, space, FrameArray::<u64, 64>::new());
-///     drop(gather.finish());
-/// }
-/// # struct P; fn main() { unmap::<shootdown::x86_64::Ipi<P>>; }
-/// ```
 #[must_use = "the frames are given back by `finish`"]
 pub struct Gather<'a, F: TlbFlusher<W>, B: FrameBag, const W: usize = 1> {
     flusher: &'a F,
@@ -145,15 +135,98 @@ fn join(a: ChangeFlags, b: ChangeFlags) -> ChangeFlags {
     any | (a & b & ChangeFlags::UNIFORM_LEVEL)
 }
 
-impl<'a, F: TlbFlusher<W>, B: FrameBag, const W: usize> Gather<'a, F, B, W> {
-    const OWNED: () = assert!(
-        core::mem::needs_drop::<B::Frame>(),
+/// Owned frames only. This compiles:
+///
+/// ```no_run
+/// # use shootdown::{CpuSlot, Cpus, FrameArray, Gather, IpiPlatform, Platform, TlbFlusher, x86_64::Ipi};
+/// # struct Kernel;
+/// # static SLOTS: [CpuSlot; 1] = [const { CpuSlot::new() }; 1];
+/// # // SAFETY: one CPU, no interrupts.
+/// # unsafe impl Platform for Kernel {
+/// #     const CPUS: usize = 1;
+/// #     fn current_cpu() -> usize { 0 }
+/// #     fn pin() {}
+/// #     fn unpin() {}
+/// #     fn irq_save() -> usize { 0 }
+/// #     fn irq_restore(_: usize) {}
+/// #     fn slot(cpu: usize) -> &'static CpuSlot { &SLOTS[cpu] }
+/// #     fn relax() {}
+/// # }
+/// # // SAFETY: there is nobody to interrupt.
+/// # unsafe impl IpiPlatform for Kernel { fn send_flush_ipi(_: Cpus<'_>) {} }
+/// # #[derive(Debug)]
+/// # struct Fake;
+/// # // SAFETY: there is no TLB.
+/// # unsafe impl shootdown::x86_64::Instructions for Fake {
+/// #     fn invlpg(_: u64) {}
+/// #     fn invpcid(_: shootdown::x86_64::InvpcidKind, _: u16, _: u64) {}
+/// #     fn read_cr3() -> u64 { 0 }
+/// #     unsafe fn write_cr3(_: u64) {}
+/// #     fn read_cr4() -> u64 { 0 }
+/// #     unsafe fn write_cr4(_: u64) {}
+/// #     fn read_efer() -> u64 { 0 }
+/// #     fn publish_before_ipi() {}
+/// #     fn barrier_after_rmw() {}
+/// # }
+/// # static TLB: Ipi<Kernel, Fake> = Ipi::new();
+/// struct Frame(u64);
+/// impl Drop for Frame {
+///     fn drop(&mut self) { /* gives the frame back */ }
+/// }
+/// let space = TLB.space(0x1000).unwrap();
+/// let gather = Gather::new(&TLB, &space, FrameArray::<Frame, 64>::new());
+/// ```
+///
+/// and with a frame that is `Copy` it does not:
+///
+/// ```compile_fail
+/// # use shootdown::{CpuSlot, Cpus, FrameArray, Gather, IpiPlatform, Platform, TlbFlusher, x86_64::Ipi};
+/// # struct Kernel;
+/// # static SLOTS: [CpuSlot; 1] = [const { CpuSlot::new() }; 1];
+/// # // SAFETY: one CPU, no interrupts.
+/// # unsafe impl Platform for Kernel {
+/// #     const CPUS: usize = 1;
+/// #     fn current_cpu() -> usize { 0 }
+/// #     fn pin() {}
+/// #     fn unpin() {}
+/// #     fn irq_save() -> usize { 0 }
+/// #     fn irq_restore(_: usize) {}
+/// #     fn slot(cpu: usize) -> &'static CpuSlot { &SLOTS[cpu] }
+/// #     fn relax() {}
+/// # }
+/// # // SAFETY: there is nobody to interrupt.
+/// # unsafe impl IpiPlatform for Kernel { fn send_flush_ipi(_: Cpus<'_>) {} }
+/// # #[derive(Debug)]
+/// # struct Fake;
+/// # // SAFETY: there is no TLB.
+/// # unsafe impl shootdown::x86_64::Instructions for Fake {
+/// #     fn invlpg(_: u64) {}
+/// #     fn invpcid(_: shootdown::x86_64::InvpcidKind, _: u16, _: u64) {}
+/// #     fn read_cr3() -> u64 { 0 }
+/// #     unsafe fn write_cr3(_: u64) {}
+/// #     fn read_cr4() -> u64 { 0 }
+/// #     unsafe fn write_cr4(_: u64) {}
+/// #     fn read_efer() -> u64 { 0 }
+/// #     fn publish_before_ipi() {}
+/// #     fn barrier_after_rmw() {}
+/// # }
+/// # static TLB: Ipi<Kernel, Fake> = Ipi::new();
+/// #[derive(Clone, Copy)]
+/// struct Frame(u64);
+/// let space = TLB.space(0x1000).unwrap();
+/// let gather = Gather::new(&TLB, &space, FrameArray::<Frame, 64>::new());
+/// ```
+const fn assert_owned<T>() {
+    assert!(
+        core::mem::needs_drop::<T>(),
         "a gather takes owned frames, which give themselves back when dropped"
     );
+}
 
+impl<'a, F: TlbFlusher<W>, B: FrameBag, const W: usize> Gather<'a, F, B, W> {
     /// Marks `space`. `frames` will hold what is unmapped.
     pub fn new(flusher: &'a F, space: &'a Space<W>, frames: B) -> Self {
-        let () = Self::OWNED;
+        const { assert_owned::<B::Frame>() };
         let overlapped = !broken(Broken::NoGatherMark) && space.open_gather() != 0;
         Self {
             flusher,

@@ -28,7 +28,8 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
         let _irqs = IrqsOff::<P>::new();
         let (my, me, loaded) = self.my_slot("switch");
         my.seen.loaded.store(Loaded::SWITCHING.0, Relaxed);
-        if space.cpus.contains(me) {
+        let known = space.cpus.contains(me);
+        if known {
             took(Branch::SwitchBitSet);
         } else {
             took(Branch::SwitchBitClear);
@@ -38,6 +39,9 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
         // either this CPU sees that the space has retired, or `retire` sees this CPU and waits.
         fence(SeqCst);
         if space.is_retired() {
+            if !known {
+                space.cpus.remove(me);
+            }
             my.seen.loaded.store(loaded.0, Release);
             retired(space.id);
         }

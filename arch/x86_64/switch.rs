@@ -59,7 +59,8 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         // SWITCHING and the mask bit are published before the generation is read (invariant 2); pairs with the
         // barrier in `announce_to_space`. A locked instruction is one, but where the bit is set already there is none
         // (Linux lacked this until 2025, commit 83b0177a6c48).
-        if space.cpus.contains(me) {
+        let known = space.cpus.contains(me);
+        if known {
             took(Branch::SwitchBitSet);
             let lazy_here = loaded.id() == space.id;
             let skip = if lazy_here {
@@ -76,6 +77,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             I::barrier_after_rmw();
         }
         let Some(now) = space.domain.generation_unless_retired() else {
+            if !known {
+                space.cpus.remove(me);
+            }
             my.seen.loaded.store(loaded.0, Release);
             retired(space.id);
         };
