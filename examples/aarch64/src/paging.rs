@@ -136,44 +136,22 @@ impl Tables {
         take_leaf(self.leaf_entry(va, size)?, size)
     }
 
-    /// Puts `frame` where another one of its size is mapped, in one store, and returns the other.
+    /// Changes what the leaf at `va` allows, and returns the entry before and after. `None` when there is no leaf.
     ///
-    /// # Errors
-    /// `frame` itself, when nothing of its size is mapped there.
-    pub fn replace(&mut self, va: u64, frame: Frame) -> Result<Frame, Frame> {
-        let size = frame.size();
+    /// # Panics
+    /// When `va` is not in a window, or not aligned to `size`.
+    pub fn protect(&mut self, va: u64, size: Size, access: Access) -> Option<(u64, u64)> {
         check(va, size);
-        let Some(entry) = self
+        let entry = self
             .leaf_entry(va, size)
-            .filter(|entry| is_leaf(entry, size))
-        else {
-            return Err(frame);
-        };
-        let old = entry.load(Ordering::Relaxed);
-        entry.store(
-            frame.into_entry() | old & !OUTPUT_ADDRESS,
-            Ordering::Release,
-        );
-        // SAFETY: the entry was made by `map` out of a frame of this size, and has just lost it.
-        Ok(unsafe { Frame::from_entry(old & OUTPUT_ADDRESS, size) })
-    }
-
-    /// Changes what the leaf at `va` allows. `false` when there is none.
-    pub fn protect(&mut self, va: u64, size: Size, access: Access) -> bool {
-        check(va, size);
-        let Some(entry) = self
-            .leaf_entry(va, size)
-            .filter(|entry| is_leaf(entry, size))
-        else {
-            return false;
-        };
+            .filter(|entry| is_leaf(entry, size))?;
         let old = entry.load(Ordering::Relaxed);
         let new = match access {
             Access::ReadWrite => old & !READ_ONLY,
             Access::ReadOnly => old | READ_ONLY,
         };
         entry.store(new, Ordering::Release);
-        true
+        Some((old, new))
     }
 
     /// Clears all leafs in `range` and detaches the tables that are empty then. Frames and tables go to `freed`; they

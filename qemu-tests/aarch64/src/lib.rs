@@ -1,2 +1,9 @@
-//! Stub.
+//! What the on-target tests share: the start of a test, its CPUs, and stale translations made on purpose.
 #![no_std]
+
+pub mod case;
+pub mod page;
+pub mod protect;
+pub mod race;
+pub mod rig;
+mod start;

@@ -1,0 +1,223 @@
+//! A stale translation, made on purpose, and one flush that must remove it.
+
+use core::array;
+use core::sync::atomic::Ordering;
+
+use shootdown::aarch64::skip_invalidations;
+use shootdown::{Range, Request, Space, Stride, TlbFlusher};
+use shootdown_examples_aarch64::frames::{Frame, Size};
+use shootdown_examples_aarch64::paging::{
+    Access, KERNEL_WINDOW, Tables, WINDOW, with_kernel_tables,
+};
+use shootdown_examples_aarch64::probe;
+
+use crate::rig::{Rig, TLB};
+
+/// The most pages a case maps.
+pub const MOST_PAGES: usize = 700;
+
+/// Whose mapping it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A space, loaded on the CPU that flushes and on the one that reads.
+    Space,
+    /// A space that the CPU that flushes has not loaded, as in reclaim.
+    SpaceElsewhere,
+    /// The kernel.
+    Kernel,
+}
+
+/// What the flush names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The range that was unmapped, with the level of its leafs as a hint.
+    RangeOfOneLevel,
+    /// The range that was unmapped.
+    Range,
+    /// The range, and that tables were freed.
+    RangeAndTables,
+    /// Everything of the owner.
+    All,
+}
+
+/// Pages that are mapped, read, unmapped by CPU 0 and read again.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    size: Size,
+    pages: usize,
+    owner: Owner,
+    reach: Reach,
+    reader: usize,
+}
+
+/// A case of `pages` leafs of `size`, read on the CPU that flushes.
+#[must_use]
+pub const fn case(size: Size, pages: usize, owner: Owner, reach: Reach) -> Case {
+    Case {
+        size,
+        pages,
+        owner,
+        reach,
+        reader: 0,
+    }
+}
+
+impl Case {
+    /// The same case, read on CPU `reader`.
+    #[must_use]
+    pub const fn read_on(self, reader: usize) -> Self {
+        Self { reader, ..self }
+    }
+
+    /// The reads are stale after the unmapping and fault after the flush.
+    ///
+    /// # Panics
+    /// When a read gives something else.
+    pub fn is_fresh_after_the_flush(self) {
+        self.run(&Rig::start(), false);
+    }
+
+    /// The counter-test: with the invalidation instruction left out, the reads are still stale after the flush.
+    ///
+    /// # Panics
+    /// When a read gives something else.
+    pub fn is_stale_without_the_instruction(self) {
+        self.run(&Rig::start(), true);
+    }
+
+    fn start(&self) -> u64 {
+        match self.owner {
+            Owner::Kernel => KERNEL_WINDOW.start,
+            _ => WINDOW.start,
+        }
+    }
+
+    fn range(&self) -> Range {
+        let stride = match self.size {
+            Size::Page => Stride::Size4K,
+            Size::Block => Stride::Size2M,
+        };
+        Range::new(TLB.paging(), self.start(), self.pages as u64, stride)
+            .expect("windows are aligned")
+    }
+
+    fn request(&self) -> Request {
+        match self.reach {
+            Reach::RangeOfOneLevel => Request::range(self.range()).uniform_level(),
+            Reach::Range => Request::range(self.range()),
+            Reach::RangeAndTables => Request::range(self.range()).tables_freed(),
+            Reach::All => Request::all(),
+        }
+    }
+
+    /// An address in the first, the middle and the last leaf, not at the leaf's start.
+    fn probes(&self) -> [u64; 3] {
+        [0, self.pages / 2, self.pages - 1]
+            .map(|page| self.start() + page as u64 * self.size.bytes() + self.size.bytes() / 2 + 8)
+    }
+
+    fn run(self, rig: &Rig, without_instruction: bool) {
+        let mut tables = Tables::of_space().expect("table frames");
+        let space = TLB.space(tables.root()).expect("the first space");
+        let values = self.map(&mut tables);
+        TLB.mapped(&self.range());
+        if self.owner == Owner::Space {
+            load(&space);
+        }
+        let read = || self.probes().map(probe::read);
+        let first = rig.on(self.reader, || {
+            load(&space);
+            read()
+        });
+        assert_eq!(first, values.map(Ok), "mapped");
+
+        let frames = self.unmap(&mut tables);
+        let unflushed = rig.on(self.reader, read);
+        assert_eq!(
+            unflushed,
+            values.map(Ok),
+            "the stale translation that this test is about did not arise"
+        );
+
+        skip_invalidations(without_instruction);
+        match self.owner {
+            Owner::Kernel => TLB.flush_kernel(self.request()).wait(),
+            _ => TLB.flush(&space, self.request()).wait(),
+        }
+        let flushed = rig.on(self.reader, read);
+        if without_instruction {
+            assert_eq!(
+                flushed,
+                values.map(Ok),
+                "without the instruction the translation stays"
+            );
+        } else {
+            for (va, result) in self.probes().into_iter().zip(flushed) {
+                let fault =
+                    result.expect_err("the flush is complete, and yet there is a translation");
+                assert_eq!(fault.address, va);
+            }
+        }
+        drop(frames);
+        unload_everywhere(rig);
+        TLB.retire(&space).expect("no CPU has it loaded");
+    }
+
+    /// Maps the leafs and returns what the probes must read.
+    fn map(&self, tables: &mut Tables) -> [u64; 3] {
+        for page in 0..self.pages {
+            let frame = Frame::data(self.size).expect("data frames");
+            let va = self.start() + page as u64 * self.size.bytes();
+            for (index, word) in frame.words().iter().enumerate() {
+                word.store(va + index as u64 * 8, Ordering::Relaxed);
+            }
+            let mapped = match self.owner {
+                Owner::Kernel => {
+                    with_kernel_tables(|tables| tables.map(va, frame, Access::ReadWrite))
+                }
+                _ => tables.map(va, frame, Access::ReadWrite),
+            };
+            mapped.expect("the window is empty");
+        }
+        self.probes()
+    }
+
+    /// Unmaps the leafs. The frames stay as they are until the flush is complete.
+    fn unmap(&self, tables: &mut Tables) -> [Option<Frame>; MOST_PAGES + 4] {
+        let mut frames = array::from_fn(|_| None);
+        let mut slots = frames.iter_mut();
+        let mut keep = |frame| *slots.next().expect("a case has few frames") = Some(frame);
+        let span = self.start()..self.start() + self.range().bytes();
+        let mut unmap = |tables: &mut Tables| {
+            if self.reach == Reach::RangeAndTables {
+                tables.unmap_with_tables(span.clone(), &mut keep);
+            } else {
+                for va in self.range().iter() {
+                    keep(tables.unmap(va, self.size).expect("it is mapped"));
+                }
+            }
+        };
+        match self.owner {
+            Owner::Kernel => with_kernel_tables(unmap),
+            _ => unmap(tables),
+        }
+        frames
+    }
+}
+
+/// Loads `space` on the calling CPU.
+pub fn load(space: &Space) {
+    // SAFETY: every space maps the kernel and all stacks; tests retire a space before it ends.
+    unsafe { TLB.switch(space) }
+}
+
+/// Loads the kernel's own root on the calling CPU.
+pub fn unload() {
+    // SAFETY: it maps the kernel and all stacks.
+    unsafe { TLB.unload() }
+}
+
+/// Loads the kernel's own root on all CPUs.
+pub fn unload_everywhere(rig: &Rig) {
+    rig.on_all(&|_| unload());
+}

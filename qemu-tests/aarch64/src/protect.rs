@@ -1,0 +1,92 @@
+//! Write protection of a leaf that is in use.
+
+use shootdown::aarch64::skip_invalidations;
+use shootdown::{Needed, Range, Request, Stride, TlbFlusher};
+use shootdown_examples_aarch64::frames::{Frame, Size};
+use shootdown_examples_aarch64::paging::{Access, Tables, WINDOW};
+use shootdown_examples_aarch64::probe;
+
+use crate::case::{load, unload_everywhere};
+use crate::rig::{Rig, TLB};
+
+/// CPU 0 protects a leaf that CPU `writer` writes to. Until the flush the writes go through, afterwards they fault.
+///
+/// # Panics
+/// When a write does something else.
+pub fn write_faults_after_the_flush(size: Size, writer: usize) {
+    run(size, writer, false);
+}
+
+/// The counter-test: with the invalidation instruction left out, writes go through after the flush too.
+///
+/// # Panics
+/// When a write does something else.
+pub fn write_is_stale_without_the_instruction(size: Size, writer: usize) {
+    run(size, writer, true);
+}
+
+fn run(size: Size, writer: usize, without_instruction: bool) {
+    let rig = Rig::start();
+    let va = WINDOW.start;
+    let stride = match size {
+        Size::Page => Stride::Size4K,
+        Size::Block => Stride::Size2M,
+    };
+    let range = Range::new(TLB.paging(), va, 1, stride).expect("the window is aligned");
+    let mut tables = Tables::of_space().expect("the pool is full at start");
+    let space = TLB.space(tables.root()).expect("the first space");
+    let frame = Frame::data(size).expect("the pool is full at start");
+    tables
+        .map(va, frame, Access::ReadWrite)
+        .expect("the window is empty");
+    TLB.mapped(&range);
+    let write = |value| rig.on(writer, || probe::write(va, value));
+    rig.on(writer, || load(&space));
+    assert_eq!(write(1), Ok(()));
+
+    let (old, new) = tables
+        .protect(va, size, Access::ReadOnly)
+        .expect("it is mapped");
+    assert_eq!(needed(old, new), Needed::All);
+    assert_eq!(
+        write(2),
+        Ok(()),
+        "the stale translation that this test is about did not arise"
+    );
+
+    skip_invalidations(without_instruction);
+    TLB.flush(&space, Request::range(range).uniform_level())
+        .wait();
+    if without_instruction {
+        assert_eq!(
+            write(3),
+            Ok(()),
+            "without the instruction the translation stays"
+        );
+    } else {
+        write(3).expect_err("the flush is complete, and yet the page is writable");
+        assert_eq!(
+            rig.on(writer, || probe::read(va)),
+            Ok(2),
+            "it is still readable"
+        );
+    }
+
+    let (old, new) = tables
+        .protect(va, size, Access::ReadWrite)
+        .expect("it is mapped");
+    assert_ne!(
+        needed(old, new),
+        Needed::All,
+        "no CPU has more than the new entry allows"
+    );
+    unload_everywhere(&rig);
+    TLB.retire(&space).expect("no CPU has it loaded");
+}
+
+fn needed(old: u64, new: u64) -> Needed {
+    fn of<F: TlbFlusher>(_: &F, old: u64, new: u64) -> Needed {
+        F::needs_flush(old, new)
+    }
+    of(&TLB, old, new)
+}

@@ -1,0 +1,26 @@
+//! A kernel that was started at EL2 and stays there. Needs the machine option `virtualization=on`.
+#![no_std]
+#![no_main]
+
+#[cfg(test)]
+#[embedded_test::tests]
+mod tests {
+    use bench::rig::TLB;
+    use shootdown::aarch64::InitError;
+    use shootdown::{OnlineError, SpaceError, TlbFlusher};
+    use shootdown_examples_aarch64::{boot, platform};
+
+    #[test]
+    fn el2_without_e2h_is_a_typed_error() {
+        assert_eq!(
+            boot::exception_level(),
+            2,
+            "boot with -M virt,virtualization=on"
+        );
+        let refused = TLB.init(platform::config());
+        assert_eq!(refused, Err(InitError::WrongRegime { level: 2 }));
+        assert_eq!(TLB.online(), Err(OnlineError::NotInitialized));
+        let space = TLB.space(boot::reserved_root());
+        assert_eq!(space.map(drop), Err(SpaceError::NotInitialized));
+    }
+}
