@@ -1,0 +1,66 @@
+//! On-target tests in which CPUs race: few enough for an emulator whose CPUs really run in parallel, on two of them.
+#![no_std]
+#![no_main]
+
+x86_kernel::entry!(main);
+x86_kernel::panic_to_exit!();
+
+fn main() -> ! {
+    // SAFETY: the runner read the address from this very file.
+    unsafe { embedded_test::start(x86_kernel::cmdline::get()) }
+}
+
+#[embedded_test::tests]
+mod tests {
+    use flush_cases::{Flush, interrupts, kernel, race, space};
+    use shootdown::x86_64::{ConcurrentIpi, Ipi};
+    use x86_kernel::platform::Kernel;
+
+    type Serial = Ipi<Kernel>;
+    type Concurrent = ConcurrentIpi<Kernel>;
+
+    #[test]
+    fn serial_space_page_is_fresh() {
+        space::page_4k::<Serial>(Flush::Done);
+    }
+
+    #[test]
+    fn serial_space_page_is_stale_without_a_flush() {
+        space::page_4k::<Serial>(Flush::Missing);
+    }
+
+    #[test]
+    fn concurrent_space_page_is_fresh() {
+        space::page_4k::<Concurrent>(Flush::Done);
+    }
+
+    #[test]
+    fn concurrent_kernel_page_is_fresh() {
+        kernel::page_4k::<Concurrent>(Flush::Done);
+    }
+
+    #[test]
+    fn serial_all_deaf() {
+        interrupts::all_deaf::<Serial>();
+    }
+
+    #[test]
+    fn concurrent_all_deaf() {
+        interrupts::all_deaf::<Concurrent>();
+    }
+
+    #[test]
+    fn serial_workloads_read_nothing_stale() {
+        race::workloads::<Serial>(false);
+    }
+
+    #[test]
+    fn concurrent_workloads_read_nothing_stale() {
+        race::workloads::<Concurrent>(false);
+    }
+
+    #[test]
+    fn workloads_without_the_instruction_read_stale() {
+        race::workloads::<Concurrent>(true);
+    }
+}
