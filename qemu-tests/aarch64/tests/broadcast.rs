@@ -7,10 +7,10 @@
 #[cfg(test)]
 #[embedded_test::tests]
 mod tests {
-    use bench::case::Owner::{Kernel, Space, SpaceElsewhere};
-    use bench::case::Reach::{All, Range, RangeAndTables, RangeOfOneLevel};
-    use bench::case::{Case, case};
-    use bench::protect::{write_faults_after_the_flush, write_is_stale_without_the_instruction};
+    use flush_cases::case::Owner::{Kernel, Space, SpaceElsewhere};
+    use flush_cases::case::Reach::{All, Range, RangeAndTables, RangeOfOneLevel};
+    use flush_cases::case::{Case, case};
+    use flush_cases::protect::{write_faults_after_the_flush, write_is_stale_without_the_instruction};
     use shootdown_examples_aarch64::frames::Size::{Block, Page};
 
     const PAGE_RANGE: Case = case(Page, 1, Space, Range);

@@ -5,7 +5,7 @@
 #[cfg(test)]
 #[embedded_test::tests]
 mod tests {
-    use bench::rig::TLB;
+    use flush_cases::rig::TLB;
     use shootdown::aarch64::InitError;
     use shootdown::{OnlineError, SpaceError, TlbFlusher};
     use shootdown_examples_aarch64::{boot, platform};

@@ -5,8 +5,8 @@
 #[cfg(test)]
 #[embedded_test::tests]
 mod tests {
-    use bench::rig::{self, Rig, TLB};
-    use bench::{case, page::KernelPage, page::SpacePage};
+    use flush_cases::rig::{self, Rig, TLB};
+    use flush_cases::{case, page::KernelPage, page::SpacePage};
     use shootdown::aarch64::skip_invalidations;
     use shootdown::{Request, TlbFlusher};
     use shootdown_examples_aarch64::{cpu, platform};

@@ -7,8 +7,8 @@
 mod tests {
     use core::sync::atomic::Ordering::Relaxed;
 
-    use bench::race::{Interrupts, Reads, race};
-    use bench::rig::Rig;
+    use flush_cases::race::{Interrupts, Reads, race};
+    use flush_cases::rig::Rig;
     use shootdown::aarch64::skip_invalidations;
 
     #[test]
