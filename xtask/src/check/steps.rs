@@ -25,7 +25,11 @@ pub fn all(seed: u64) -> Vec<Step> {
 }
 
 fn sources() -> Vec<Step> {
-    let mut steps = vec![step("format", 2, "cargo fmt --all --check -- --color never")];
+    let mut steps = vec![step(
+        "format",
+        2,
+        "cargo fmt --all --check -- --color never",
+    )];
     for (name, packages) in [
         ("crate", "-p shootdown --all-targets"),
         (
