@@ -63,9 +63,9 @@ fn storm<B: Backend>(initiators: usize, deaf: usize) {
             .wait();
             drop(exchanged);
             values[cpu].store(round, SeqCst);
-            for other in 0..initiators {
+            for (other, said) in values.iter().enumerate().take(initiators) {
                 // A page is not older than what its owner said before. It may be gone for a moment.
-                let least = values[other].load(SeqCst);
+                let least = said.load(SeqCst);
                 let Ok(seen) = read(at(other)) else { continue };
                 assert!(
                     seen >= least && seen <= ROUNDS,

@@ -4,6 +4,47 @@
 #[macro_export]
 macro_rules! flush_tests {
     ($courier:ty) => {
+        $crate::flush_tests! {
+            @list $courier;
+            three ways {
+                // case: with its flush; without the instruction; without the flush
+                space::page_4k: space_page_4k_is_fresh, space_page_4k_is_stale_if_hollow, space_page_4k_is_stale_if_missing;
+                space::page_2m: space_page_2m_is_fresh, space_page_2m_is_stale_if_hollow, space_page_2m_is_stale_if_missing;
+                space::range_partial: space_range_by_pages_is_fresh, space_range_by_pages_is_stale_if_hollow, space_range_by_pages_is_stale_if_missing;
+                space::range_full: space_range_as_a_whole_is_fresh, space_range_as_a_whole_is_stale_if_hollow, space_range_as_a_whole_is_stale_if_missing;
+                space::all: space_all_is_fresh, space_all_is_stale_if_hollow, space_all_is_stale_if_missing;
+                space::unmap: space_unmap_is_fresh, space_unmap_is_stale_if_hollow, space_unmap_is_stale_if_missing;
+                space::protect: space_protect_is_fresh, space_protect_is_stale_if_hollow, space_protect_is_stale_if_missing;
+                space::tables_freed: space_tables_freed_is_fresh, space_tables_freed_is_stale_if_hollow, space_tables_freed_is_stale_if_missing;
+                space::gather: space_gather_is_fresh, space_gather_is_stale_if_hollow, space_gather_is_stale_if_missing;
+                space::batch: two_spaces_in_a_batch_is_fresh, two_spaces_in_a_batch_is_stale_if_hollow, two_spaces_in_a_batch_is_stale_if_missing;
+                space::local: local_page_is_fresh, local_page_is_stale_if_hollow, local_page_is_stale_if_missing;
+                kernel::page_4k: kernel_page_4k_is_fresh, kernel_page_4k_is_stale_if_hollow, kernel_page_4k_is_stale_if_missing;
+                kernel::page_4k_without_space: kernel_page_4k_without_space_is_fresh, kernel_page_4k_without_space_is_stale_if_hollow, kernel_page_4k_without_space_is_stale_if_missing;
+                kernel::page_4k_lazy: kernel_page_4k_on_lazy_cpus_is_fresh, kernel_page_4k_on_lazy_cpus_is_stale_if_hollow, kernel_page_4k_on_lazy_cpus_is_stale_if_missing;
+                kernel::page_2m: kernel_page_2m_is_fresh, kernel_page_2m_is_stale_if_hollow, kernel_page_2m_is_stale_if_missing;
+                kernel::all: kernel_all_is_fresh, kernel_all_is_stale_if_hollow, kernel_all_is_stale_if_missing;
+                lazy::skipped_then_clean: lazy_cpu_when_it_is_back_is_fresh, lazy_cpu_when_it_is_back_is_stale_if_hollow, lazy_cpu_when_it_is_back_is_stale_if_missing;
+                lifecycle::before_other_cpus: before_other_cpus_are_online_is_fresh, before_other_cpus_are_online_is_stale_if_hollow, before_other_cpus_are_online_is_stale_if_missing;
+            }
+            once {
+                lazy::reached_when_tables_are_freed: lazy_cpu_is_reached_when_tables_are_freed;
+                lazy::elsewhere_is_spared: cpu_in_another_space_is_spared;
+                lazy::nmi_asks_first: nmi_asks_first;
+                lifecycle::offline_and_back: cpu_offline_and_back;
+                lifecycle::reached_again_after_online: cpu_is_reached_again_after_online;
+                lifecycle::retire_names_users: retire_names_users;
+                interrupts::all_deaf: all_cpus_flush_with_interrupts_off;
+                interrupts::two_deaf_initiators: two_cpus_flush_with_interrupts_off;
+                interrupts::polling_is_enough: polling_with_interrupts_off_is_enough;
+                interrupts::all_listen: all_cpus_flush_with_interrupts_on;
+            }
+        }
+    };
+    (@list $courier:ty;
+        three ways { $($case:path: $fresh:ident, $hollow:ident, $missing:ident;)* }
+        once { $($other:path: $name:ident;)* }
+    ) => {
         x86_kernel::entry!(main);
         x86_kernel::panic_to_exit!();
 
@@ -14,329 +55,37 @@ macro_rules! flush_tests {
 
         #[embedded_test::tests]
         mod tests {
-            use flush_cases::{Flush::*, interrupts, kernel, lazy, lifecycle, space};
+            use flush_cases::{Flush, interrupts, kernel, lazy, lifecycle, space};
 
             type Courier = $courier;
 
-            #[test]
-            fn space_page_4k_is_fresh() {
-                space::page_4k::<Courier>(Done);
-            }
+            $(
+                #[test]
+                fn $fresh() {
+                    use $case as case;
+                    case::<Courier>(Flush::Done);
+                }
 
-            #[test]
-            fn space_page_4k_is_stale_without_the_instruction() {
-                space::page_4k::<Courier>(Hollow);
-            }
+                #[test]
+                fn $hollow() {
+                    use $case as case;
+                    case::<Courier>(Flush::Hollow);
+                }
 
-            #[test]
-            fn space_page_4k_is_stale_without_a_flush() {
-                space::page_4k::<Courier>(Missing);
-            }
+                #[test]
+                fn $missing() {
+                    use $case as case;
+                    case::<Courier>(Flush::Missing);
+                }
+            )*
 
-            #[test]
-            fn space_page_2m_is_fresh() {
-                space::page_2m::<Courier>(Done);
-            }
-
-            #[test]
-            fn space_page_2m_is_stale_without_the_instruction() {
-                space::page_2m::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn space_page_2m_is_stale_without_a_flush() {
-                space::page_2m::<Courier>(Missing);
-            }
-
-            #[test]
-            fn space_range_by_pages_is_fresh() {
-                space::range_partial::<Courier>(Done);
-            }
-
-            #[test]
-            fn space_range_by_pages_is_stale_without_the_instruction() {
-                space::range_partial::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn space_range_by_pages_is_stale_without_a_flush() {
-                space::range_partial::<Courier>(Missing);
-            }
-
-            #[test]
-            fn space_range_as_a_whole_is_fresh() {
-                space::range_full::<Courier>(Done);
-            }
-
-            #[test]
-            fn space_range_as_a_whole_is_stale_without_the_instruction() {
-                space::range_full::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn space_range_as_a_whole_is_stale_without_a_flush() {
-                space::range_full::<Courier>(Missing);
-            }
-
-            #[test]
-            fn space_all_is_fresh() {
-                space::all::<Courier>(Done);
-            }
-
-            #[test]
-            fn space_all_is_stale_without_the_instruction() {
-                space::all::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn space_all_is_stale_without_a_flush() {
-                space::all::<Courier>(Missing);
-            }
-
-            #[test]
-            fn space_unmap_is_fresh() {
-                space::unmap::<Courier>(Done);
-            }
-
-            #[test]
-            fn space_unmap_is_stale_without_the_instruction() {
-                space::unmap::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn space_unmap_is_stale_without_a_flush() {
-                space::unmap::<Courier>(Missing);
-            }
-
-            #[test]
-            fn space_protect_is_fresh() {
-                space::protect::<Courier>(Done);
-            }
-
-            #[test]
-            fn space_protect_is_stale_without_the_instruction() {
-                space::protect::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn space_protect_is_stale_without_a_flush() {
-                space::protect::<Courier>(Missing);
-            }
-
-            #[test]
-            fn space_tables_freed_is_fresh() {
-                space::tables_freed::<Courier>(Done);
-            }
-
-            #[test]
-            fn space_tables_freed_is_stale_without_the_instruction() {
-                space::tables_freed::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn space_tables_freed_is_stale_without_a_flush() {
-                space::tables_freed::<Courier>(Missing);
-            }
-
-            #[test]
-            fn space_gather_is_fresh() {
-                space::gather::<Courier>(Done);
-            }
-
-            #[test]
-            fn space_gather_is_stale_without_the_instruction() {
-                space::gather::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn space_gather_is_stale_without_a_flush() {
-                space::gather::<Courier>(Missing);
-            }
-
-            #[test]
-            fn two_spaces_in_a_batch_is_fresh() {
-                space::batch::<Courier>(Done);
-            }
-
-            #[test]
-            fn two_spaces_in_a_batch_is_stale_without_the_instruction() {
-                space::batch::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn two_spaces_in_a_batch_is_stale_without_a_flush() {
-                space::batch::<Courier>(Missing);
-            }
-
-            #[test]
-            fn local_page_is_fresh() {
-                space::local::<Courier>(Done);
-            }
-
-            #[test]
-            fn local_page_is_stale_without_the_instruction() {
-                space::local::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn local_page_is_stale_without_a_flush() {
-                space::local::<Courier>(Missing);
-            }
-
-            #[test]
-            fn kernel_page_4k_is_fresh() {
-                kernel::page_4k::<Courier>(Done);
-            }
-
-            #[test]
-            fn kernel_page_4k_is_stale_without_the_instruction() {
-                kernel::page_4k::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn kernel_page_4k_is_stale_without_a_flush() {
-                kernel::page_4k::<Courier>(Missing);
-            }
-
-            #[test]
-            fn kernel_page_4k_without_space_is_fresh() {
-                kernel::page_4k_without_space::<Courier>(Done);
-            }
-
-            #[test]
-            fn kernel_page_4k_without_space_is_stale_without_the_instruction() {
-                kernel::page_4k_without_space::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn kernel_page_4k_without_space_is_stale_without_a_flush() {
-                kernel::page_4k_without_space::<Courier>(Missing);
-            }
-
-            #[test]
-            fn kernel_page_4k_on_lazy_cpus_is_fresh() {
-                kernel::page_4k_lazy::<Courier>(Done);
-            }
-
-            #[test]
-            fn kernel_page_4k_on_lazy_cpus_is_stale_without_the_instruction() {
-                kernel::page_4k_lazy::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn kernel_page_4k_on_lazy_cpus_is_stale_without_a_flush() {
-                kernel::page_4k_lazy::<Courier>(Missing);
-            }
-
-            #[test]
-            fn kernel_page_2m_is_fresh() {
-                kernel::page_2m::<Courier>(Done);
-            }
-
-            #[test]
-            fn kernel_page_2m_is_stale_without_the_instruction() {
-                kernel::page_2m::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn kernel_page_2m_is_stale_without_a_flush() {
-                kernel::page_2m::<Courier>(Missing);
-            }
-
-            #[test]
-            fn kernel_all_is_fresh() {
-                kernel::all::<Courier>(Done);
-            }
-
-            #[test]
-            fn kernel_all_is_stale_without_the_instruction() {
-                kernel::all::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn kernel_all_is_stale_without_a_flush() {
-                kernel::all::<Courier>(Missing);
-            }
-
-            #[test]
-            fn lazy_cpu_is_clean_when_back_is_fresh() {
-                lazy::skipped_then_clean::<Courier>(Done);
-            }
-
-            #[test]
-            fn lazy_cpu_is_clean_when_back_is_stale_without_the_instruction() {
-                lazy::skipped_then_clean::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn lazy_cpu_is_clean_when_back_is_stale_without_a_flush() {
-                lazy::skipped_then_clean::<Courier>(Missing);
-            }
-
-            #[test]
-            fn before_other_cpus_are_online_is_fresh() {
-                lifecycle::before_other_cpus::<Courier>(Done);
-            }
-
-            #[test]
-            fn before_other_cpus_are_online_is_stale_without_the_instruction() {
-                lifecycle::before_other_cpus::<Courier>(Hollow);
-            }
-
-            #[test]
-            fn before_other_cpus_are_online_is_stale_without_a_flush() {
-                lifecycle::before_other_cpus::<Courier>(Missing);
-            }
-
-            #[test]
-            fn lazy_reached_when_tables_are_freed() {
-                lazy::reached_when_tables_are_freed::<Courier>();
-            }
-
-            #[test]
-            fn lazy_elsewhere_is_spared() {
-                lazy::elsewhere_is_spared::<Courier>();
-            }
-
-            #[test]
-            fn lazy_nmi_asks_first() {
-                lazy::nmi_asks_first::<Courier>();
-            }
-
-            #[test]
-            fn lifecycle_offline_and_back() {
-                lifecycle::offline_and_back::<Courier>();
-            }
-
-            #[test]
-            fn lifecycle_reached_again_after_online() {
-                lifecycle::reached_again_after_online::<Courier>();
-            }
-
-            #[test]
-            fn lifecycle_retire_names_users() {
-                lifecycle::retire_names_users::<Courier>();
-            }
-
-            #[test]
-            fn interrupts_all_deaf() {
-                interrupts::all_deaf::<Courier>();
-            }
-
-            #[test]
-            fn interrupts_two_deaf_initiators() {
-                interrupts::two_deaf_initiators::<Courier>();
-            }
-
-            #[test]
-            fn interrupts_polling_is_enough() {
-                interrupts::polling_is_enough::<Courier>();
-            }
-
-            #[test]
-            fn interrupts_all_listen() {
-                interrupts::all_listen::<Courier>();
-            }
+            $(
+                #[test]
+                fn $name() {
+                    use $other as case;
+                    case::<Courier>();
+                }
+            )*
         }
     };
 }
