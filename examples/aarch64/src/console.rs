@@ -21,12 +21,6 @@ pub fn line(text: fmt::Arguments<'_>) {
     semihosting::println!("{text}");
 }
 
-/// Prints a piece of a line, for writers that make the lines themselves.
-pub fn write(text: fmt::Arguments<'_>) {
-    let _guard = CONSOLE.lock();
-    semihosting::print!("{text}");
-}
-
 /// Prints a line although the panicking CPU, or one that never runs again, may hold the console.
 pub(crate) fn line_in_panic(text: fmt::Arguments<'_>) {
     semihosting::println!("{text}");

@@ -1,6 +1,5 @@
 //! All CPUs doing one job: the secondary CPUs wait here for work between the phases of a run.
 
-use core::fmt;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::cpu::{self, StartError};
@@ -96,13 +95,5 @@ fn member(id: usize) {
             unsafe { (*job.work)(id) };
             DONE.fetch_add(1, Ordering::Release);
         }
-    }
-}
-
-impl fmt::Debug for Job {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job")
-            .field("cpus", &self.cpus)
-            .finish_non_exhaustive()
     }
 }

@@ -172,10 +172,11 @@ impl Frame {
         address
     }
 
-    /// Takes the ownership back out of an entry that was valid until now.
+    /// Takes the ownership back out of an entry.
     ///
     /// # Safety
-    /// The entry holds what [`into_entry`](Self::into_entry) returned for a frame of this size, and was cleared since.
+    /// The entry held what [`into_entry`](Self::into_entry) returned for a frame of this size, and nothing else takes
+    /// the ownership out of it.
     pub(crate) unsafe fn from_entry(address: u64, size: Size) -> Self {
         Self { address, size }
     }

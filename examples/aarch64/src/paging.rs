@@ -3,14 +3,21 @@
 //! Everything here stores entries and nothing else. Barriers and invalidation are the crate's business, as the kernel
 //! asks for them through it.
 
+mod clear;
+mod entry;
+mod level;
+
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use aarch64_paging::descriptor::El1Attributes as Attributes;
-
 use crate::boot;
-use crate::frames::{Frame, Size, words};
+use crate::frames::{Frame, Size};
 use crate::lock::Lock;
+use clear::clear;
+use entry::{
+    DATA, NON_GLOBAL, PAGE_OR_TABLE, READ_ONLY, TABLE, VALID, is_leaf, next_table, take_leaf,
+};
+use level::Level;
 
 /// Bits of a virtual address that the tables translate, in TTBR0 and in TTBR1.
 pub const VA_BITS: u64 = 39;
@@ -22,20 +29,6 @@ pub const WINDOW: Range<u64> = 4 << 30..5 << 30;
 pub const KERNEL_WINDOW: Range<u64> = KERNEL_BASE..KERNEL_BASE + (1 << 30);
 
 const KERNEL_BASE: u64 = u64::MAX << VA_BITS;
-const ENTRIES: u64 = 512;
-const OUTPUT_ADDRESS: u64 = ((1 << 48) - 1) & !0xfff;
-
-const TABLE: u64 = (Attributes::VALID.bits() | Attributes::TABLE_OR_PAGE.bits()) as u64;
-const DATA: u64 = (Attributes::VALID.bits()
-    | Attributes::ACCESSED.bits()
-    | Attributes::INNER_SHAREABLE.bits()
-    | Attributes::ATTRIBUTE_INDEX_1.bits()
-    | Attributes::PXN.bits()
-    | Attributes::UXN.bits()) as u64;
-const NON_GLOBAL: u64 = Attributes::NON_GLOBAL.bits() as u64;
-const READ_ONLY: u64 = Attributes::READ_ONLY.bits() as u64;
-const VALID: u64 = Attributes::VALID.bits() as u64;
-const PAGE_OR_TABLE: u64 = Attributes::TABLE_OR_PAGE.bits() as u64;
 
 /// Whether `va` lies in a window whose translations lead to pool frames only.
 #[must_use]
@@ -205,118 +198,11 @@ impl Drop for Tables {
     }
 }
 
-/// A level of the tables, by the bits of an address that the levels below translate.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Level {
-    shift: u64,
-}
-
-impl Level {
-    const ROOT: Self = Self { shift: 30 };
-    const BLOCKS: Self = Self { shift: 21 };
-    const PAGES: Self = Self { shift: 12 };
-
-    fn below_root(size: Size) -> &'static [Self] {
-        match size {
-            Size::Block => &[Self::BLOCKS],
-            Size::Page => &[Self::BLOCKS, Self::PAGES],
-        }
-    }
-
-    fn next(self) -> Self {
-        if self == Self::ROOT {
-            Self::BLOCKS
-        } else {
-            Self::PAGES
-        }
-    }
-
-    /// The size of a leaf at this level. The root has none in a window.
-    fn leaf(self) -> Size {
-        if self == Self::PAGES {
-            Size::Page
-        } else {
-            Size::Block
-        }
-    }
-
-    fn index(self, va: u64) -> usize {
-        (va >> self.shift & (ENTRIES - 1)) as usize
-    }
-
-    fn entry(self, table: &[AtomicU64], va: u64) -> &AtomicU64 {
-        &table[self.index(va)]
-    }
-}
-
 fn check(va: u64, size: Size) {
     assert!(
         in_a_window(va) && va.is_multiple_of(size.bytes()),
         "{va:#x} is no address for a {size:?} in a window"
     );
-}
-
-/// The table that an entry above level 3 points to.
-fn next_table(entry: u64) -> Option<&'static [AtomicU64]> {
-    (entry & TABLE == TABLE).then(|| words(entry & OUTPUT_ADDRESS, Size::Page))
-}
-
-fn is_leaf(entry: &AtomicU64, size: Size) -> bool {
-    let kind = match size {
-        Size::Page => VALID | PAGE_OR_TABLE,
-        Size::Block => VALID,
-    };
-    entry.load(Ordering::Relaxed) & (VALID | PAGE_OR_TABLE) == kind
-}
-
-fn take_leaf(entry: &AtomicU64, size: Size) -> Option<Frame> {
-    if !is_leaf(entry, size) {
-        return None;
-    }
-    let old = entry.swap(0, Ordering::AcqRel);
-    // SAFETY: the entry was made by `map` out of a frame of this size, and has just lost it.
-    Some(unsafe { Frame::from_entry(old & OUTPUT_ADDRESS, size) })
-}
-
-/// Clears what `table` at `level` maps in `range`; `range` begins and ends inside what the table translates.
-fn clear(table: &Frame, level: Level, range: &Range<u64>, freed: &mut dyn FnMut(Frame)) {
-    let step = 1 << level.shift;
-    let mut va = range.start;
-    loop {
-        let entry = level.entry(table.words(), va);
-        let end = (va & !(step - 1)).wrapping_add(step);
-        // The last address compares right even where the window ends at the top of the address space.
-        let last = (end - 1).min(range.end - 1);
-        if let Some(frame) = (level != Level::ROOT)
-            .then(|| take_leaf(entry, level.leaf()))
-            .flatten()
-        {
-            assert!(
-                va.is_multiple_of(step) && last == end - 1,
-                "{range:#x?} cuts through the leaf at {va:#x}"
-            );
-            freed(frame);
-        } else if level != Level::PAGES && next_table(entry.load(Ordering::Relaxed)).is_some() {
-            let old = entry.load(Ordering::Relaxed);
-            // SAFETY: table entries are made out of table frames only; ownership goes back below, unless it is empty.
-            let child = unsafe { Frame::from_entry(old & OUTPUT_ADDRESS, Size::Page) };
-            clear(&child, level.next(), &(va..last + 1), freed);
-            if child
-                .words()
-                .iter()
-                .all(|entry| entry.load(Ordering::Relaxed) == 0)
-            {
-                entry.store(0, Ordering::Release);
-                freed(child);
-            } else {
-                child.into_entry();
-            }
-        }
-        if last == range.end - 1 {
-            return;
-        }
-        va = last + 1;
-    }
 }
 
 static KERNEL: Lock<Option<Tables>> = Lock::new(None);

@@ -1,7 +1,7 @@
 //! What the crate must know of this kernel.
 
 use shootdown::aarch64::Config;
-use shootdown::{CpuSlot, Granule, Paging, Platform};
+use shootdown::{CpuSlot, Granule, Paging, Platform, STUCK_AFTER};
 
 use crate::{boot, cpu, lock};
 
@@ -39,6 +39,11 @@ unsafe impl Platform for Kernel {
 
     fn relax() {
         lock::relax();
+    }
+
+    fn stuck(cpu: usize, turns: u64) {
+        // Nothing here stops a CPU for that long: say so, rather than hang.
+        assert!(turns < 64 * STUCK_AFTER, "CPU {cpu} does not answer");
     }
 }
 

@@ -65,11 +65,11 @@ impl SpacePage {
         page_at(WINDOW.start)
     }
 
-    /// Ends the space.
+    /// Ends the space. Until then it stays where it is.
     ///
     /// # Panics
     /// When a CPU has it loaded.
-    pub fn retire(self) {
+    pub fn retire(&self) {
         TLB.retire(&self.space).expect("no CPU has it loaded");
     }
 

@@ -7,10 +7,13 @@
 #[cfg(test)]
 #[embedded_test::tests]
 mod tests {
+    use flush_cases::batch;
     use flush_cases::case::Owner::{Kernel, Space, SpaceElsewhere};
     use flush_cases::case::Reach::{All, Range, RangeAndTables, RangeOfOneLevel};
     use flush_cases::case::{Case, case};
-    use flush_cases::protect::{write_faults_after_the_flush, write_is_stale_without_the_instruction};
+    use flush_cases::protect::{
+        write_faults_after_the_flush, write_is_stale_without_the_instruction,
+    };
     use shootdown_examples_aarch64::frames::Size::{Block, Page};
 
     const PAGE_RANGE: Case = case(Page, 1, Space, Range);
@@ -410,5 +413,15 @@ mod tests {
     #[test]
     fn protected_block_other_cpu_stale() {
         write_is_stale_without_the_instruction(Block, 2);
+    }
+
+    #[test]
+    fn batch_of_two_spaces_fresh() {
+        batch::is_fresh_after_the_flush();
+    }
+
+    #[test]
+    fn batch_of_two_spaces_stale() {
+        batch::is_stale_without_the_instruction();
     }
 }

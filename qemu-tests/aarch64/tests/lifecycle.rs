@@ -85,6 +85,33 @@ mod tests {
     }
 
     #[test]
+    fn coming_online_drops_what_the_cpu_had() {
+        assert!(!is_readable_after_coming_back(false));
+    }
+
+    #[test]
+    fn coming_online_is_stale_without_the_instruction() {
+        assert!(is_readable_after_coming_back(true));
+    }
+
+    /// Whether CPU 1 can read a page that was unmapped while it was offline, and for which no flush was broadcast.
+    fn is_readable_after_coming_back(without_instruction: bool) -> bool {
+        let rig = Rig::start();
+        let mut kernel = KernelPage::mapped();
+        rig.on(1, || {
+            assert!(kernel.is_readable());
+            TLB.offline();
+        });
+        let _frame = kernel.unmap();
+        assert!(rig.on(1, || kernel.is_readable()), "the page must be stale");
+        skip_invalidations(without_instruction);
+        rig.on(1, || {
+            TLB.online().expect("it was offline");
+            kernel.is_readable()
+        })
+    }
+
+    #[test]
     fn a_cpu_may_be_switched_off_and_started_again() {
         rig::start_alone();
         let mut kernel = KernelPage::mapped();
