@@ -5,8 +5,7 @@
 //! * with the internal feature `_sim`: wrappers that let a simulated machine *perform* each operation. A callback
 //!   before the operation would not be enough: store buffers need the store itself.
 //!
-//! Every word that two CPUs share goes through here. Words that only their own CPU touches do not, see
-//! [`private`](crate::private).
+//! Every word that two CPUs share goes through here. Words that only their own CPU touches do not.
 
 pub use core::sync::atomic::Ordering;
 

@@ -1,6 +1,6 @@
 //! Which branches of the protocol a simulated run has taken. A clean run proves nothing if it did nothing.
 //!
-//! In a normal build [`took`] is empty.
+//! In a normal build `took` is empty.
 
 macro_rules! branches {
     ($($(#[$meta:meta])* $name:ident,)*) => {

@@ -1,4 +1,4 @@
-//! TLB management for Rust kernels.
+#![doc = include_str!("../README.md")]
 #![no_std]
 
 mod addr;

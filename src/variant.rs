@@ -1,6 +1,6 @@
 //! Broken variants: one-line edits of the shipping code that a test can switch on, to see that it is caught.
 //!
-//! In a normal build [`broken`] is the constant `false` and the compiler removes each site. Under loom or with the
+//! In a normal build `broken` is the constant `false` and the compiler removes each site. Under loom or with the
 //! internal feature `_sim` the variant is chosen per thread.
 
 /// Names one way to break the protocol. Each variant is caught by the simulated machine or by loom; which, is listed
