@@ -14,7 +14,7 @@ use x86_kernel::{paging::USER_WINDOW, smp};
 use crate::{
     Backend, bring_up,
     observe::read,
-    space::{frame, new_space, range},
+    pages::{frame, new_space, range},
 };
 
 const ROUNDS: u64 = 200;

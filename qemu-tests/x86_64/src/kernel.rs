@@ -10,7 +10,7 @@ use x86_kernel::{
 use crate::{
     Backend, Flush, bring_up,
     observe::{Watch, observe, read},
-    space::{frame, large_frame, new_space, range},
+    pages::{frame, large_frame, new_space, range},
 };
 
 const OLD: u64 = 0x0303;

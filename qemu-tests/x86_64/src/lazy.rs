@@ -14,7 +14,7 @@ use x86_kernel::{apic, paging::USER_WINDOW, smp, traps};
 use crate::{
     Backend, Flush, bring_up,
     observe::{Watch, observe, read},
-    space::{frame, new_space, range},
+    pages::{frame, new_space, range},
 };
 
 const OLD: u64 = 0x0505;

@@ -6,12 +6,15 @@
 #![cfg(all(target_arch = "x86_64", target_os = "none"))]
 
 pub mod backend;
+pub mod collect;
 pub mod interrupts;
 pub mod kernel;
 pub mod lazy;
 pub mod lifecycle;
 pub mod observe;
+pub mod pages;
 pub mod race;
+pub mod refused;
 pub mod space;
 mod suite;
 

@@ -19,7 +19,7 @@ use crate::{
     backend::bring_up_first,
     bring_up,
     observe::read,
-    space::{frame, new_space, range},
+    pages::{frame, new_space, range},
 };
 
 const OLD: u64 = 0x0707;

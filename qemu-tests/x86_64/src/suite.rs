@@ -15,9 +15,9 @@ macro_rules! flush_tests {
                 space::all: space_all_is_fresh, space_all_is_stale_if_hollow, space_all_is_stale_if_missing;
                 space::unmap: space_unmap_is_fresh, space_unmap_is_stale_if_hollow, space_unmap_is_stale_if_missing;
                 space::protect: space_protect_is_fresh, space_protect_is_stale_if_hollow, space_protect_is_stale_if_missing;
-                space::tables_freed: space_tables_freed_is_fresh, space_tables_freed_is_stale_if_hollow, space_tables_freed_is_stale_if_missing;
-                space::gather: space_gather_is_fresh, space_gather_is_stale_if_hollow, space_gather_is_stale_if_missing;
-                space::batch: two_spaces_in_a_batch_is_fresh, two_spaces_in_a_batch_is_stale_if_hollow, two_spaces_in_a_batch_is_stale_if_missing;
+                collect::tables_freed: space_tables_freed_is_fresh, space_tables_freed_is_stale_if_hollow, space_tables_freed_is_stale_if_missing;
+                collect::gather: space_gather_is_fresh, space_gather_is_stale_if_hollow, space_gather_is_stale_if_missing;
+                collect::batch: two_spaces_in_a_batch_is_fresh, two_spaces_in_a_batch_is_stale_if_hollow, two_spaces_in_a_batch_is_stale_if_missing;
                 space::local: local_page_is_fresh, local_page_is_stale_if_hollow, local_page_is_stale_if_missing;
                 kernel::page_4k: kernel_page_4k_is_fresh, kernel_page_4k_is_stale_if_hollow, kernel_page_4k_is_stale_if_missing;
                 kernel::page_4k_without_space: kernel_page_4k_without_space_is_fresh, kernel_page_4k_without_space_is_stale_if_hollow, kernel_page_4k_without_space_is_stale_if_missing;
@@ -25,15 +25,11 @@ macro_rules! flush_tests {
                 kernel::page_2m: kernel_page_2m_is_fresh, kernel_page_2m_is_stale_if_hollow, kernel_page_2m_is_stale_if_missing;
                 kernel::all: kernel_all_is_fresh, kernel_all_is_stale_if_hollow, kernel_all_is_stale_if_missing;
                 lazy::skipped_then_clean: lazy_cpu_when_it_is_back_is_fresh, lazy_cpu_when_it_is_back_is_stale_if_hollow, lazy_cpu_when_it_is_back_is_stale_if_missing;
-                lifecycle::before_other_cpus: before_other_cpus_are_online_is_fresh, before_other_cpus_are_online_is_stale_if_hollow, before_other_cpus_are_online_is_stale_if_missing;
             }
             once {
                 lazy::reached_when_tables_are_freed: lazy_cpu_is_reached_when_tables_are_freed;
                 lazy::elsewhere_is_spared: cpu_in_another_space_is_spared;
                 lazy::nmi_asks_first: nmi_asks_first;
-                lifecycle::offline_and_back: cpu_offline_and_back;
-                lifecycle::reached_again_after_online: cpu_is_reached_again_after_online;
-                lifecycle::retire_names_users: retire_names_users;
                 interrupts::all_deaf: all_cpus_flush_with_interrupts_off;
                 interrupts::two_deaf_initiators: two_cpus_flush_with_interrupts_off;
                 interrupts::polling_is_enough: polling_with_interrupts_off_is_enough;
@@ -55,7 +51,7 @@ macro_rules! flush_tests {
 
         #[embedded_test::tests]
         mod tests {
-            use flush_cases::{Flush, interrupts, kernel, lazy, lifecycle, space};
+            use flush_cases::{Flush, collect, interrupts, kernel, lazy, space};
 
             type Courier = $courier;
 
