@@ -99,7 +99,7 @@ pub(crate) fn init(index: usize) {
     }
 }
 
-/// The number of the caller's CPU. Cheap, and right in any context once [`init`] has run.
+/// The number of the caller's CPU. Cheap, and right in any context once the CPU is set up.
 #[inline]
 #[must_use]
 pub fn current() -> usize {
