@@ -16,6 +16,7 @@ mod instructions;
 mod leaf;
 mod lifecycle;
 mod operand;
+pub mod range;
 mod regime;
 mod switch;
 

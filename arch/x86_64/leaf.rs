@@ -101,6 +101,7 @@ mod counterproof {
         SKIP.store(skip, Relaxed);
     }
 
+    #[inline(always)]
     pub(super) fn skipped() -> bool {
         SKIP.load(Relaxed)
     }
