@@ -75,6 +75,8 @@ pub enum Broken {
     OnlineFlushFirst,
     /// Retire does not wait for lazy CPUs.
     RetireLazyKept,
+    /// Retire takes a CPU between two spaces for gone.
+    RetireSwitchingGone,
     /// The batch forgets all members but the last.
     BatchLastOnly,
     /// The initiator does not wait.

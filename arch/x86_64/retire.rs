@@ -56,18 +56,24 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     }
 
     /// Makes each CPU that is lazy in the space leave it. It does so by itself once it sees a new generation.
+    ///
+    /// One that is between two spaces may be on its way out, with the old root still in CR3, or may come back lazy if it
+    /// was refused: it is told and waited for as well (invariant 7).
     fn unload_lazy(&self, space: &Space<W>) {
         if broken(Broken::RetireLazyKept) {
             return;
         }
         let lazy = Loaded::lazy(space.id);
-        let is_lazy = |cpu: usize| P::slot(cpu).seen.loaded.load(Acquire) == lazy.0;
+        let may_be_in = |cpu: usize| {
+            let loaded = Loaded(P::slot(cpu).seen.loaded.load(Acquire));
+            loaded == lazy || (loaded == Loaded::SWITCHING && !broken(Broken::RetireSwitchingGone))
+        };
         let mut reach = Reach::<W>::default();
         {
             let _irqs = IrqsOff::<P>::new();
             let (my, me, _) = self.my_slot("retire");
             space.cpus.for_each(|cpu| {
-                if cpu != me && is_lazy(cpu) {
+                if cpu != me && may_be_in(cpu) {
                     took(Branch::RetireUnloaded);
                     reach.targets.add(cpu);
                 }
@@ -77,7 +83,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         }
         for cpu in reach.targets.iter() {
             let mut patience = Patience::default();
-            while is_lazy(cpu) {
+            while may_be_in(cpu) {
                 if !self.serve_pending() {
                     patience.turn::<P>(cpu);
                 }
