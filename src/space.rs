@@ -6,7 +6,7 @@ use crate::{
     atomic::{
         AtomicU64,
         Ordering::{Acquire, Release, SeqCst},
-        const_unless_loom,
+        const_unless_loom, fence,
     },
     cpus::CpuMask,
     domain::Domain,
@@ -89,14 +89,21 @@ impl<const W: usize> Space<W> {
     /// the entry: if true, the translation may still be in some TLB, and the caller must flush itself
     /// before it relies on it.
     pub fn flush_pending(&self) -> bool {
-        // The caller's read of the entry comes first. It saw the cleared entry, so it also sees the mark, which the
-        // gather set before.
+        // gatherer                     caller
+        // gathers += 1                 reads the entry: cleared
+        // release fence                acquire fence
+        // clears the entry             reads gathers: not 0, unless the flush is complete
+        fence(Acquire);
         self.gathers.load(Acquire) != 0
     }
 
     /// Marks the space before a gather's first page-table change. Gives how many gathers were open.
     pub(crate) fn open_gather(&self) -> u64 {
-        self.gathers.fetch_add(1, SeqCst)
+        let open = self.gathers.fetch_add(1, SeqCst);
+        // A locked instruction on arm64 does not order its own store before a later plain one; pairs with the fence in
+        // `flush_pending`.
+        fence(Release);
+        open
     }
 
     /// How many gathers are open, the caller's own included.

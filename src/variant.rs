@@ -77,6 +77,10 @@ pub enum Broken {
     RetireLazyKept,
     /// Retire takes a CPU between two spaces for gone.
     RetireSwitchingGone,
+    /// Retire leaves trim requests, which hold the space's address, in mailboxes.
+    RetireTrimKept,
+    /// arm64: no full barrier between retirement and the look at what CPUs have loaded.
+    NoRetireBarrier,
     /// The batch forgets all members but the last.
     BatchLastOnly,
     /// The initiator does not wait.

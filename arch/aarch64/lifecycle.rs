@@ -83,7 +83,9 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
             return Err(RetireError::AlreadyRetired);
         }
         // Retirement is published before CPUs are looked at; pairs with the barrier in `switch_to`.
-        fence(SeqCst);
+        if !broken(Broken::NoRetireBarrier) {
+            fence(SeqCst);
+        }
         let mut running = CpuSet::EMPTY;
         space.cpus.for_each(|cpu| {
             let mut patience = Patience::default();

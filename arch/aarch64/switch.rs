@@ -37,7 +37,9 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
         }
         // SWITCHING and the bit are published before retirement is looked at; pairs with the barrier in `retire`:
         // either this CPU sees that the space has retired, or `retire` sees this CPU and waits.
-        fence(SeqCst);
+        if !broken(Broken::NoSwitchBarrier) {
+            fence(SeqCst);
+        }
         if space.is_retired() {
             if !known {
                 space.cpus.remove(me);

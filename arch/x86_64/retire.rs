@@ -29,7 +29,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             return Err(RetireError::Running(running));
         }
         self.unload_lazy(space);
-        self.withdraw_trims(space);
+        if !broken(Broken::RetireTrimKept) {
+            self.withdraw_trims(space);
+        }
         space.cpus.clear();
         Ok(())
     }
