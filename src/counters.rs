@@ -56,6 +56,10 @@ counters! {
     elided_pending,
     /// Invalidations broadcast by hardware, one an instruction.
     broadcasts,
+    /// Flushes that needed no instruction: no CPU had the space loaded.
+    elided_unused,
+    /// Flushes of freed tables or changed attributes that stayed on this CPU.
+    local_tables,
     /// Times this CPU dropped single pages for a flush, its own or another's.
     served_partial,
     /// Times this CPU dropped everything of a scope for a flush, its own or another's.

@@ -97,6 +97,24 @@ branches! {
     TlbiKernel,
     /// arm64: everything.
     TlbiAll,
+    /// arm64: by ranges.
+    TlbiRange,
+    /// arm64: a local flush.
+    TlbiLocal,
+    /// arm64: no CPU had the space loaded.
+    TlbiElided,
+    /// arm64: a CPU found its entries stale when it loaded a space.
+    StaleFlushed,
+    /// The ASID was valid.
+    AsidFast,
+    /// The ASID allocator's lock was taken.
+    AsidSlow,
+    /// A CPU flushed after a rollover.
+    AsidPendingFlush,
+    /// A space kept its ASID over a rollover since a CPU ran it.
+    AsidReserved,
+    /// The ASIDs ran out.
+    AsidRollover,
 }
 
 #[cfg(feature = "_sim")]

@@ -239,6 +239,22 @@ impl<const W: usize> CpuMask<W> {
         self.words.iter().all(|word| word.load(Relaxed) == 0)
     }
 
+    /// Removes all CPUs but `keep`. Costs one load a word in use where there is nothing to remove.
+    pub(crate) fn keep_only(&self, keep: Option<usize>) {
+        let mut words = if W == 1 { 1 } else { self.summary.load(Acquire) };
+        while words != 0 {
+            let index = words.trailing_zeros() as usize;
+            words &= words - 1;
+            let kept = match keep {
+                Some(cpu) if cpu / 64 == index => 1 << (cpu % 64),
+                _ => 0,
+            };
+            if self.words[index].load(Relaxed) & !kept != 0 {
+                self.words[index].fetch_and(kept, SeqCst);
+            }
+        }
+    }
+
     /// Empties the mask, once no CPU inserts any more.
     pub(crate) fn clear(&self) {
         for word in &self.words {

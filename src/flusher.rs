@@ -192,8 +192,13 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     fn retire(&self, space: &Space<W>) -> Result<(), RetireError<W>>;
 
     /// Says that a device uses the space's page table too (PASID, SVA), so that it must always be flushed by broadcast
-    /// where devices listen to that. The device's own TLB is the caller's.
-    fn share_with_device(&self, space: &Space<W>);
+    /// where devices listen to that, and keep its hardware tag. The device's own TLB is the caller's. Undone by
+    /// [`retire`](Self::retire).
+    ///
+    /// # Errors
+    ///
+    /// [`SpaceError::TagsExhausted`] if too many spaces are shared already.
+    fn share_with_device(&self, space: &Space<W>) -> Result<(), SpaceError>;
 
     /// Declares `cpu` dead: it is never waited for again.
     ///

@@ -3,12 +3,12 @@
 use core::sync::atomic::AtomicU64 as Native;
 
 use crate::{
-    aarch64::Broadcast,
+    aarch64,
     cpus::CpuMask,
     domain::Domain,
     slot::{CpuSlot, Loaded},
     space::Space,
-    x86_64::Tlb,
+    x86_64,
 };
 
 /// Called with the name of each word and the word.
@@ -42,6 +42,8 @@ impl CpuSlot {
         name("kernel_generation", self.seen.kernel_generation.native());
         name("pending", self.mail.pending.native());
         name("trim", self.mail.trim.native());
+        name("active_asid", self.mail.active_asid.native());
+        name("reserved_asid", self.mail.reserved_asid.native());
     }
 
     /// The id of the space that a value of the word `loaded` names, in use or lazy.
@@ -60,10 +62,12 @@ impl<const W: usize> Space<W> {
         mask(&self.cpus, name);
         name("gathers", self.gathers.native());
         name("trims", self.trims.native());
+        name("tag", self.tag.native());
+        name("active", self.active.native());
     }
 }
 
-impl<P, C, I, const W: usize> Tlb<P, C, I, W> {
+impl<P, C, I, const W: usize> x86_64::Tlb<P, C, I, W> {
     /// The flusher's shared words.
     #[doc(hidden)]
     pub fn words(&self, name: Name<'_>) {
@@ -72,10 +76,10 @@ impl<P, C, I, const W: usize> Tlb<P, C, I, W> {
     }
 }
 
-impl<P, I, const W: usize, const A: usize> Broadcast<P, I, W, A> {
+impl<P, M, I, const W: usize, const A: usize> aarch64::Tlb<P, M, I, W, A> {
     /// The flusher's shared words.
     #[doc(hidden)]
     pub fn words(&self, name: Name<'_>) {
-        self.asids.words(&mut |word| name("asids", word));
+        self.asids.words(name);
     }
 }

@@ -2,6 +2,7 @@
 #![no_std]
 
 mod addr;
+mod asid;
 #[cfg_attr(not(any(loom, feature = "_sim")), allow(unused))]
 #[doc(hidden)]
 pub mod atomic;
@@ -20,6 +21,7 @@ mod inspect;
 mod lock;
 mod pending;
 mod platform;
+mod polling_lock;
 mod private;
 mod request;
 mod slot;

@@ -80,6 +80,10 @@ pub(crate) struct Mail {
     pub(crate) pending: AtomicU64,
     /// The address of a space whose mask bit the owner is asked to clear, or 0.
     pub(crate) trim: AtomicU64,
+    /// arm64: the tag (generation and ASID) that the owner runs; 0 after a rollover.
+    pub(crate) active_asid: AtomicU64,
+    /// arm64: the tag that the owner ran at the last rollover. Used under the allocator's lock.
+    pub(crate) reserved_asid: AtomicU64,
 }
 
 /// How many words a backend has for itself in each slot.
@@ -122,6 +126,8 @@ impl CpuSlot {
                 mail: Mail {
                     pending: AtomicU64::new(0),
                     trim: AtomicU64::new(0),
+                    active_asid: AtomicU64::new(0),
+                    reserved_asid: AtomicU64::new(0),
                 },
                 own: [const { Private::new(0) }; OWN_WORDS],
                 space: PrivatePtr::null(),

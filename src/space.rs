@@ -30,11 +30,13 @@ pub struct Space<const W: usize = 1> {
     pub(crate) domain: Domain,
     pub(crate) id: u64,
     pub(crate) root: u64,
-    /// A hardware tag that is the same on all CPUs (arm64 ASID).
-    pub(crate) tag: u64,
+    /// A hardware tag that is the same on all CPUs: on arm64 the generation and the ASID, 0 if it has none.
+    pub(crate) tag: AtomicU64,
     /// The CPUs that may hold translations of this space: set by each CPU when it loads the space, cleared by
     /// the CPU itself when it is asked to trim.
     pub(crate) cpus: CpuMask<W>,
+    /// arm64: who runs the space, see `aarch64::policy`.
+    pub(crate) active: AtomicU64,
     /// Open gathers.
     pub(crate) gathers: AtomicU64,
     /// Trim requests in mailboxes, which hold this space's address.
@@ -43,15 +45,19 @@ pub struct Space<const W: usize = 1> {
     pub(crate) away: Private,
 }
 
+/// The bits of `active` that are not 0 while a CPU runs the space.
+pub(crate) const ACTIVE_CPUS: u64 = u32::MAX as u64;
+
 impl<const W: usize> Space<W> {
     const_unless_loom! {
-        fn with_id(id: u64, root: u64, tag: u64) -> Self {
+        fn with_id(id: u64, root: u64) -> Self {
             Self {
                 domain: Domain::new(),
                 id,
                 root,
-                tag,
+                tag: AtomicU64::new(0),
                 cpus: CpuMask::new(),
+                active: AtomicU64::new(0),
                 gathers: AtomicU64::new(0),
                 trims: AtomicU64::new(0),
                 away: Private::new(0),
@@ -59,8 +65,8 @@ impl<const W: usize> Space<W> {
         }
     }
 
-    pub(crate) fn new(root: u64, tag: u64) -> Self {
-        Self::with_id(NEXT_ID.fetch_add(1, NativeRelaxed), root, tag)
+    pub(crate) fn new(root: u64) -> Self {
+        Self::with_id(NEXT_ID.fetch_add(1, NativeRelaxed), root)
     }
 
     /// The id, unique among all spaces of this program for all time.
@@ -73,9 +79,10 @@ impl<const W: usize> Space<W> {
         self.root
     }
 
-    /// The hardware tag, where the architecture has one for a space on all CPUs: the ASID on arm64, 0 on x86_64.
-    pub const fn tag(&self) -> u64 {
-        self.tag
+    /// The hardware tag, where the architecture has one for a space on all CPUs: the ASID on arm64, which changes at
+    /// rollovers unless the space is shared with a device; 0 if the space has none (yet).
+    pub fn tag(&self) -> u16 {
+        self.tag.load(Acquire) as u16
     }
 
     /// Whether the space has retired.
@@ -121,7 +128,8 @@ impl<const W: usize> Drop for Space<W> {
     fn drop(&mut self) {
         // A mask bit may stand for a CPU that has the space loaded, and a trim request holds its address. Both are
         // gone once `retire` has said `Ok`.
-        if !self.cpus.is_empty() || self.trims.load(Acquire) != 0 {
+        let in_use = self.active.load(Acquire) & ACTIVE_CPUS != 0;
+        if in_use || !self.cpus.is_empty() || self.trims.load(Acquire) != 0 {
             let id = self.id;
             let _abort = AbortOnUnwind;
             panic!("shootdown: space {id} was dropped but not retired: call `retire` first");

@@ -99,8 +99,30 @@ pub enum Broken {
     NoIsbSwitch,
     /// arm64: a freed table is flushed by a last-level TLBI.
     TlbiLeafForTable,
-    /// arm64: an ASID is given again without a flush.
-    AsidReusedUnflushed,
+    /// arm64: a retired space's entries stay.
+    RetireUnflushed,
+    /// arm64: a CPU does not flush after a rollover.
+    RolloverNoPendingFlush,
+    /// arm64: a rollover gives away the ASIDs that CPUs run.
+    RolloverForgetsReserved,
+    /// arm64: the ASID is read before the barrier that makes page-table stores visible.
+    AsidReadEarly,
+    /// arm64: no barrier between counting a CPU in and looking at its stale bit.
+    NoActiveBarrier,
+    /// arm64: no barrier between marking others stale and looking at who is active.
+    NoStaleBarrier,
+    /// arm64: others are not marked stale by a local flush.
+    StaleNotMarked,
+    /// arm64: the stale bit is tested before the CPU is counted in.
+    StaleTestedEarly,
+    /// arm64: stale entries are dropped after the ASID was loaded.
+    StaleFlushedLate,
+    /// arm64: freed tables are flushed locally.
+    FreedTablesLocal,
+    /// arm64: a CPU is counted out before it has left the space.
+    CountedOutEarly,
+    /// arm64: a level hint for a range whose entries had several levels.
+    WrongLevelHint,
     /// arm64: a TLBI with the wrong ASID.
     TlbiWrongAsid,
 }

@@ -14,10 +14,28 @@ pub enum Tlbi {
     Vaae1Is,
     /// By address, any ASID, last level, broadcast.
     Vaale1Is,
+    /// By range and ASID, all levels, broadcast (FEAT_TLBIRANGE).
+    Rvae1Is,
+    /// By range and ASID, last level, broadcast (FEAT_TLBIRANGE).
+    Rvale1Is,
+    /// By range, any ASID, all levels, broadcast (FEAT_TLBIRANGE).
+    Rvaae1Is,
+    /// By range, any ASID, last level, broadcast (FEAT_TLBIRANGE).
+    Rvaale1Is,
     /// By ASID, broadcast.
     Aside1Is,
     /// Everything of the regime, broadcast; takes no operand.
     Vmalle1Is,
+    /// By address and ASID, all levels, this CPU.
+    Vae1,
+    /// By address and ASID, last level, this CPU.
+    Vale1,
+    /// By range and ASID, all levels, this CPU (FEAT_TLBIRANGE).
+    Rvae1,
+    /// By range and ASID, last level, this CPU (FEAT_TLBIRANGE).
+    Rvale1,
+    /// By ASID, this CPU.
+    Aside1,
     /// By address, any ASID, all levels, this CPU.
     Vaae1,
     /// Everything of the regime, this CPU; takes no operand.
@@ -27,7 +45,16 @@ pub enum Tlbi {
 impl Tlbi {
     /// Whether other CPUs of the Inner Shareable domain are reached.
     pub const fn is_broadcast(self) -> bool {
-        !matches!(self, Self::Vaae1 | Self::Vmalle1)
+        !matches!(
+            self,
+            Self::Vae1
+                | Self::Vale1
+                | Self::Rvae1
+                | Self::Rvale1
+                | Self::Aside1
+                | Self::Vaae1
+                | Self::Vmalle1
+        )
     }
 }
 
@@ -93,6 +120,41 @@ pub unsafe trait Instructions: Sized + 'static {
     ///
     /// Must give the register's value.
     fn id_aa64mmfr0() -> u64;
+
+    /// ID_AA64MMFR2_EL1, whose bits 51:48 tell whether level hints are read.
+    ///
+    /// # Implementation safety
+    ///
+    /// Must give the register's value.
+    fn id_aa64mmfr2() -> u64;
+
+    /// ID_AA64ISAR0_EL1, whose bits 59:56 tell which TLBI instructions there are.
+    ///
+    /// # Implementation safety
+    ///
+    /// Must give the register's value.
+    fn id_aa64isar0() -> u64;
+
+    /// MIDR_EL1: which part this is.
+    ///
+    /// # Implementation safety
+    ///
+    /// Must give the register's value.
+    fn midr() -> u64;
+
+    /// TTBR1_EL1 (or TTBR1_EL2 where E2H and TGE are set), whose ASID field counts where TCR.A1 is set.
+    ///
+    /// # Implementation safety
+    ///
+    /// Must give the register's value.
+    fn read_ttbr1() -> u64;
+
+    /// Writes TTBR1.
+    ///
+    /// # Safety
+    ///
+    /// Only the ASID field may differ from what was read.
+    unsafe fn write_ttbr1(value: u64);
 
     /// TCR_EL1 (TCR_EL2 where E2H is set).
     ///

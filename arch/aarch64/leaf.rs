@@ -6,7 +6,10 @@ use core::arch::asm;
 
 use aarch64_cpu::{
     asm::barrier,
-    registers::{CurrentEL, HCR_EL2, ID_AA64MMFR0_EL1, Readable, TCR_EL1},
+    registers::{
+        CurrentEL, HCR_EL2, ID_AA64ISAR0_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR2_EL1, MIDR_EL1,
+        Readable, TCR_EL1, TTBR1_EL1,
+    },
 };
 
 use super::{Hardware, Instructions, Tlbi};
@@ -17,6 +20,19 @@ macro_rules! tlbi {
     };
     ($operation:literal, $operand:expr) => {
         asm!(concat!("tlbi ", $operation, ", {}"), in(reg) $operand, options(nostack, preserves_flags))
+    };
+}
+
+/// The assembler knows range operations from Armv8.4 on; they are executed only where the ID register has them.
+macro_rules! tlbi_range {
+    ($operation:literal, $operand:expr) => {
+        asm!(
+            ".arch_extension tlb-rmi",
+            concat!("tlbi ", $operation, ", {}"),
+            ".arch_extension notlb-rmi",
+            in(reg) $operand,
+            options(nostack, preserves_flags)
+        )
     };
 }
 
@@ -35,6 +51,15 @@ unsafe impl Instructions for Hardware {
                 Tlbi::Vale1Is => tlbi!("vale1is", operand),
                 Tlbi::Vaae1Is => tlbi!("vaae1is", operand),
                 Tlbi::Vaale1Is => tlbi!("vaale1is", operand),
+                Tlbi::Rvae1Is => tlbi_range!("rvae1is", operand),
+                Tlbi::Rvale1Is => tlbi_range!("rvale1is", operand),
+                Tlbi::Rvaae1Is => tlbi_range!("rvaae1is", operand),
+                Tlbi::Rvaale1Is => tlbi_range!("rvaale1is", operand),
+                Tlbi::Vae1 => tlbi!("vae1", operand),
+                Tlbi::Vale1 => tlbi!("vale1", operand),
+                Tlbi::Rvae1 => tlbi_range!("rvae1", operand),
+                Tlbi::Rvale1 => tlbi_range!("rvale1", operand),
+                Tlbi::Aside1 => tlbi!("aside1", operand),
                 Tlbi::Aside1Is => tlbi!("aside1is", operand),
                 Tlbi::Vmalle1Is => tlbi!("vmalle1is"),
                 Tlbi::Vaae1 => tlbi!("vaae1", operand),
@@ -77,6 +102,27 @@ unsafe impl Instructions for Hardware {
 
     fn id_aa64mmfr0() -> u64 {
         ID_AA64MMFR0_EL1.get()
+    }
+
+    fn id_aa64mmfr2() -> u64 {
+        ID_AA64MMFR2_EL1.get()
+    }
+
+    fn id_aa64isar0() -> u64 {
+        ID_AA64ISAR0_EL1.get()
+    }
+
+    fn midr() -> u64 {
+        MIDR_EL1.get()
+    }
+
+    fn read_ttbr1() -> u64 {
+        TTBR1_EL1.get()
+    }
+
+    unsafe fn write_ttbr1(value: u64) {
+        // SAFETY: the caller changes the ASID field only.
+        unsafe { asm!("msr ttbr1_el1, {}", in(reg) value, options(nostack, preserves_flags)) };
     }
 
     fn tcr() -> u64 {

@@ -1,20 +1,30 @@
 //! Context switches and lazy mode.
 
-use super::{Broadcast, Instructions, asid::RESERVED, broadcast::retired, operand::ttbr};
+use super::{
+    Instructions, Tlb,
+    operand::ttbr,
+    policy::{self, Policy, drop_own},
+    tlb::retired,
+};
 use crate::{
+    asid::{Asids, RESERVED},
     atomic::{
         Ordering::{Relaxed, Release, SeqCst},
         fence,
     },
     coverage::{Branch, took},
     flusher::{Outer, OuterState},
+    loaded_space,
     platform::{IrqsOff, Platform},
     slot::{CpuSlot, Loaded},
     space::Space,
     variant::{Broken, broken},
 };
 
-impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, I, W, A> {
+/// The ASID field of a TTBR.
+const ASID_FIELD: u64 = 0xffff << 48;
+
+impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tlb<P, M, I, W, A> {
     /// # Safety
     ///
     /// As for [`TlbFlusher::switch`](crate::TlbFlusher::switch).
@@ -27,46 +37,98 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
         }
         let _irqs = IrqsOff::<P>::new();
         let (my, me, loaded) = self.my_slot("switch");
+        // SAFETY: promised by the caller.
+        unsafe { self.load_space(my, me, loaded, space) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`TlbFlusher::switch`](crate::TlbFlusher::switch).
+    unsafe fn load_space(&self, my: &CpuSlot, me: usize, loaded: Loaded, space: &Space<W>) {
         my.seen.loaded.store(Loaded::SWITCHING.0, Relaxed);
-        let known = space.cpus.contains(me);
-        if known {
-            took(Branch::SwitchBitSet);
-        } else {
-            took(Branch::SwitchBitClear);
-            space.cpus.insert(me);
-        }
-        // SWITCHING and the bit are published before retirement is looked at; pairs with the barrier in `retire`:
-        // either this CPU sees that the space has retired, or `retire` sees this CPU and waits.
+        // SWITCHING is published before retirement is looked at; pairs with the barrier in `retire`: either this CPU
+        // sees that the space has retired, or `retire` sees this CPU and waits.
         if !broken(Broken::NoSwitchBarrier) {
             fence(SeqCst);
         }
         if space.is_retired() {
-            if !known {
-                space.cpus.remove(me);
-            }
             my.seen.loaded.store(loaded.0, Release);
             retired(space.id);
         }
         my.counters.switches.add(1);
+        if policy::needs_reserved_root(M::KIND) || self.settings.asid_in_ttbr1() {
+            // SAFETY: the caller's promise covers the reserved root, which `Config` says suits kernel code.
+            unsafe { self.pass_reserved(my, loaded) };
+        }
+        let asid = self.asids.activate::<P>(
+            &space.tag,
+            me,
+            self.settings.features().asids(),
+            || self.flush_cpu(),
+            || policy::forgotten(M::KIND, space),
+        );
+        if policy::enter::<I, W>(M::KIND, space, me, asid) {
+            my.counters.served_full.add(1);
+        }
+        if M::KIND != policy::Kind::Local && !space.cpus.contains(me) {
+            // Only to know that the space was loaded at all.
+            space.cpus.insert(me);
+        }
+        loaded_space::set(my, space);
         // SAFETY: promised by the caller.
-        unsafe { self.load(my, space.root, space.tag as u16, Loaded::used(space.id)) }
+        unsafe { self.load_root(space.root, asid) };
+        if broken(Broken::StaleFlushedLate) {
+            drop_own::<I>(asid);
+        }
+        my.seen.loaded.store(Loaded::used(space.id).0, Release);
     }
 
-    /// Loads a root together with its ASID: one register write, so no walk mixes one space's table with another's ASID,
-    /// and no reserved root is needed in between.
+    /// Loads a root together with its ASID.
+    ///
+    /// With the ASID in TTBR0 that is one register write: no walk mixes one space's table with another's ASID. With the
+    /// ASID in TTBR1 it is two, and the reserved root, loaded before, keeps walks out meanwhile.
     ///
     /// # Safety
     ///
     /// As for [`TlbFlusher::switch`](crate::TlbFlusher::switch).
     #[inline]
-    unsafe fn load(&self, my: &CpuSlot, root: u64, asid: u16, becomes: Loaded) {
-        // SAFETY: promised by the caller.
-        unsafe { I::write_ttbr0(ttbr(root, asid)) };
+    unsafe fn load_root(&self, root: u64, asid: u16) {
+        // SAFETY: promised by the caller; of TTBR1 only the ASID field changes.
+        unsafe {
+            if self.settings.asid_in_ttbr1() {
+                I::write_ttbr1(ttbr(I::read_ttbr1() & !ASID_FIELD, asid));
+                I::isb();
+                I::write_ttbr0(root);
+            } else {
+                I::write_ttbr0(ttbr(root, asid));
+            }
+        }
         // The write takes effect before anything that relies on it.
         if !broken(Broken::NoIsbSwitch) {
             I::isb();
         }
-        my.seen.loaded.store(becomes.0, Release);
+    }
+
+    /// Loads the reserved root and counts this CPU out of the space that it leaves.
+    ///
+    /// # Safety
+    ///
+    /// The reserved root must map what the code that runs now needs of TTBR0.
+    #[inline]
+    unsafe fn pass_reserved(&self, my: &CpuSlot, loaded: Loaded) {
+        let old = loaded.is_used().then(|| loaded_space::left::<W>(my));
+        if broken(Broken::CountedOutEarly)
+            && let Some(old) = old
+        {
+            policy::leave::<I, W>(M::KIND, old);
+        }
+        // SAFETY: promised by the caller.
+        unsafe { self.load_root(self.settings.reserved_root(), RESERVED) };
+        if !broken(Broken::CountedOutEarly)
+            && let Some(old) = old
+        {
+            policy::leave::<I, W>(M::KIND, old);
+        }
     }
 
     /// # Safety
@@ -77,17 +139,18 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
         let (my, _, loaded) = self.my_slot("unload");
         if loaded != Loaded::KERNEL {
             // SAFETY: promised by the caller.
-            unsafe { self.load_reserved(my) };
+            unsafe { self.load_reserved(my, loaded) };
         }
     }
 
     /// # Safety
     ///
     /// The reserved root must map what the code that runs now needs of TTBR0.
-    pub(super) unsafe fn load_reserved(&self, my: &CpuSlot) {
+    pub(super) unsafe fn load_reserved(&self, my: &CpuSlot, loaded: Loaded) {
         my.seen.loaded.store(Loaded::SWITCHING.0, Relaxed);
         // SAFETY: promised by the caller.
-        unsafe { self.load(my, self.settings.reserved_root(), RESERVED, Loaded::KERNEL) }
+        unsafe { self.pass_reserved(my, loaded) };
+        my.seen.loaded.store(Loaded::KERNEL.0, Release);
     }
 
     #[inline]
@@ -98,7 +161,7 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
             return Outer(OuterState::Idle);
         }
         // SAFETY: kernel code runs, which the reserved root suits: the kernel said so with `Config`.
-        unsafe { self.load_reserved(my) };
+        unsafe { self.load_reserved(my, loaded) };
         Outer(OuterState::Used(loaded.id()))
     }
 
@@ -117,4 +180,7 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
             unsafe { self.switch_to(space) }
         }
     }
+
+    /// For the type's documentation: how many ASIDs fit.
+    pub(super) const ASID_CAPACITY: u64 = Asids::<W, A>::CAPACITY;
 }

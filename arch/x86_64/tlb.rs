@@ -142,7 +142,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
         if root & !ROOT_MASK != 0 {
             return Err(SpaceError::BadRoot { root });
         }
-        Ok(Space::new(root, 0))
+        Ok(Space::new(root))
     }
 
     fn online(&self) -> Result<(), OnlineError> {
@@ -203,8 +203,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
         self.retire_space(space)
     }
 
-    fn share_with_device(&self, _space: &Space<W>) {
+    fn share_with_device(&self, _space: &Space<W>) -> Result<(), SpaceError> {
         // No device listens to what x86 CPUs flush: each has an IOMMU, which is the caller's.
+        Ok(())
     }
 
     unsafe fn declare_dead(&self, cpu: usize) {

@@ -1,0 +1,261 @@
+//! Whether a flush may stay on this CPU: all rules in one place.
+//!
+//! | policy | a CPU is spared because | freed tables, changed attributes | use it |
+//! |---|---|---|---|
+//! | [`Broadcast`](super::Broadcast) | never | broadcast | many threads, few CPUs, devices that share tables |
+//! | [`ActiveCpu`](super::ActiveCpu) | it has NEVER loaded the space (since its last ASID) | local too | processes that seldom migrate |
+//! | [`Local`](super::Local) | it does not run the space now; its entries are marked stale | broadcast | processes that migrate |
+//!
+//! A space whose CPUs are spared must not be shared with a device, so sharing one switches this off for it.
+//!
+//! # `Local`: a count and clean bits
+//!
+//! A space counts the CPUs that have it loaded. Its mask has a bit for each CPU whose entries are *clean*: not older
+//! than any local flush. A CPU without its bit is stale and drops the ASID before it uses it. (The bits are the other
+//! way round than in the patch of 2020, so that a process that stays where it is finds nothing to mark: a local flush
+//! is O(1).)
+//!
+//! ```text
+//! flush                                     load of the space on another CPU
+//! clear the entry                           reserved TTBR0, ISB: nothing of any space can be walked
+//! clear the others' clean bits              count + 1
+//! DSB ISH                                   DSB ISH
+//! read the count                            read the own clean bit
+//!   0: nothing                                clear: TLBI ASIDE1, DSB NSH, set it, read it again
+//!   1, and it is this CPU: TLBI (local)     TTBR0 := root and ASID, ISB
+//!   else: TLBI ...IS
+//! ```
+//!
+//! Both write first and then read, with a full barrier between: either the flush finds the other CPU counted and
+//! broadcasts, or the other CPU finds its bit cleared and drops what it has. Without either barrier both may miss each
+//! other.
+//!
+//! Leaving is the mirror: reserved TTBR0, ISB, DSB (walks in the old context are over), and only then count - 1. So a CPU
+//! that is not counted makes no entries.
+//!
+//! | race | why it is safe |
+//! |---|---|
+//! | TTBR0 write against the count (review, 2020: only an ISB orders it) | count + 1 and the DSB come before the write; the write is after the DSB in program order, and system register writes are not performed before it is complete |
+//! | a second thread starts | it is counted before it can make an entry; the count is 2: broadcast |
+//! | the flush comes from a CPU that does not run the space (reclaim; the race of the first version) | count 1, but this CPU has something else loaded: broadcast |
+//! | the thread migrates between deciding and issuing | it can't: the flush holds the pin |
+//! | walk caches of freed tables (review, 2020: they may be walked whether or not the ASID is in use) | freed tables and changed attributes always broadcast |
+//! | walks still under way in the old context (review, 2020) | the DSB after the ISB, before count - 1 |
+//! | an ASID rollover meanwhile | the ASID is read after the DSB; if it has become old, every CPU drops everything before it loads a space |
+//! | a stale bit cleared twice, or for a CPU that is counted | an unneeded flush at its next load |
+//!
+//! What does a two-thread program gain (the question the review left open)? While both threads run, nothing: the count is
+//! 2. Whenever one of them sleeps, everything the other one does is local.
+//!
+//! # `ActiveCpu`: who has ever loaded it
+//!
+//! One word says: nobody, this CPU, or several; it becomes *several* for good when a second CPU loads the space, until it
+//! gets a new ASID (Roberts, 2025). The CPUs that are spared have never walked its tables with this ASID, so tables
+//! may be freed locally too.
+//!
+//! ```text
+//! flush                                     load of the space on another CPU
+//! clear the entry                           nobody -> this CPU, or -> several
+//! DSB ISH                                   DSB ISH
+//! read the word                             TTBR0 := root and ASID, ISB
+//!   this CPU: TLBI (local), else TLBI ...IS
+//! ```
+//!
+//! # Virtual machines
+//!
+//! A hypervisor may have set HCR_EL2.FB, which broadcasts local invalidations as well: then nothing is gained, and nothing
+//! lost.
+
+use super::{Instructions, Tlbi, operand::by_asid};
+use crate::{
+    atomic::Ordering::{AcqRel, Acquire, Relaxed},
+    coverage::{Branch, took},
+    request::Request,
+    space::{ACTIVE_CPUS, Space},
+    variant::{Broken, broken},
+};
+
+/// Which policy a flusher follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Kind {
+    /// Always broadcast.
+    Broadcast,
+    /// Spare CPUs that have never loaded the space.
+    ActiveCpu,
+    /// Spare CPUs that do not run the space now.
+    Local,
+}
+
+/// A policy as a type, see [the module](self).
+pub trait Policy: Sync + 'static {
+    /// Which one.
+    const KIND: Kind;
+}
+
+/// Always broadcast.
+#[derive(Debug)]
+pub struct AlwaysBroadcast;
+/// Spare CPUs that have never loaded the space.
+#[derive(Debug)]
+pub struct NeverLoaded;
+/// Spare CPUs that do not run the space now.
+#[derive(Debug)]
+pub struct NotRunning;
+
+impl Policy for AlwaysBroadcast {
+    const KIND: Kind = Kind::Broadcast;
+}
+impl Policy for NeverLoaded {
+    const KIND: Kind = Kind::ActiveCpu;
+}
+impl Policy for NotRunning {
+    const KIND: Kind = Kind::Local;
+}
+
+/// Where a flush goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Where {
+    /// Nowhere: no CPU has the space loaded.
+    Nowhere,
+    /// To this CPU.
+    Here,
+    /// To all.
+    Everywhere,
+}
+
+/// `Space::active`, above [`ACTIVE_CPUS`]: a device uses the space.
+const SHARED: u64 = 1 << 63;
+/// `ActiveCpu`: more than one CPU has loaded the space. Else the CPU's number plus one, or 0.
+const SEVERAL: u64 = ACTIVE_CPUS;
+
+/// Where to flush `space` on CPU `me`, which has it loaded or not. The page-table stores come before; the caller is pinned
+/// until the invalidation is issued.
+#[inline]
+pub(super) fn place<I: Instructions, const W: usize>(
+    kind: Kind,
+    space: &Space<W>,
+    me: usize,
+    loaded_here: bool,
+    request: &Request,
+) -> Where {
+    match kind {
+        Kind::Broadcast => Where::Everywhere,
+        Kind::ActiveCpu => {
+            // The stores reach the walkers, and the word is read after that.
+            I::dsb_ish();
+            if space.active.load(Acquire) == me as u64 + 1 {
+                Where::Here
+            } else {
+                Where::Everywhere
+            }
+        }
+        Kind::Local if request.reaches_lazy() && !broken(Broken::FreedTablesLocal) => {
+            I::dsb_ishst();
+            Where::Everywhere
+        }
+        Kind::Local => {
+            if !broken(Broken::StaleNotMarked) {
+                space.cpus.keep_only(loaded_here.then_some(me));
+            }
+            // The marks are visible, and the stores reach the walkers, before the count is read.
+            if broken(Broken::NoStaleBarrier) {
+                I::dsb_ishst();
+            } else {
+                I::dsb_ish();
+            }
+            match space.active.load(Acquire) {
+                0 => Where::Nowhere,
+                1 if loaded_here => Where::Here,
+                _ => Where::Everywhere,
+            }
+        }
+    }
+}
+
+/// Counts this CPU in, before it loads the space, and drops stale entries. The reserved root is loaded where the policy
+/// needs that.
+#[inline]
+pub(super) fn enter<I: Instructions, const W: usize>(
+    kind: Kind,
+    space: &Space<W>,
+    me: usize,
+    asid: u16,
+) -> bool {
+    match kind {
+        Kind::Broadcast => false,
+        Kind::ActiveCpu => {
+            let mine = me as u64 + 1;
+            let before = match space.active.compare_exchange(0, mine, AcqRel, Acquire) {
+                Ok(_) => 0,
+                Err(before) => before,
+            };
+            if before != 0 && before & ACTIVE_CPUS != mine {
+                // Once it is several it stays so; the other bits are kept.
+                space.active.fetch_or(SEVERAL, AcqRel);
+            }
+            if !broken(Broken::NoActiveBarrier) {
+                I::dsb_ish();
+            }
+            false
+        }
+        Kind::Local => {
+            let early = broken(Broken::StaleTestedEarly) && space.cpus.contains(me);
+            space.active.fetch_add(1, AcqRel);
+            if !broken(Broken::NoActiveBarrier) {
+                I::dsb_ish();
+            }
+            let mut stale = false;
+            while !early && !space.cpus.contains(me) {
+                took(Branch::StaleFlushed);
+                stale = true;
+                if !broken(Broken::StaleFlushedLate) {
+                    drop_own::<I>(asid);
+                }
+                // A flush that clears it again from here on finds this CPU counted.
+                space.cpus.insert(me);
+            }
+            stale
+        }
+    }
+}
+
+/// Drops everything of an ASID from this CPU.
+pub(super) fn drop_own<I: Instructions>(asid: u16) {
+    I::tlbi(Tlbi::Aside1, by_asid(asid));
+    I::dsb_nsh();
+}
+
+/// Counts this CPU out, after the reserved root was loaded.
+#[inline]
+pub(super) fn leave<I: Instructions, const W: usize>(kind: Kind, space: &Space<W>) {
+    if kind == Kind::Local {
+        // Walks in the old context are over (Arm ARM: a DSB after the ISB completes them).
+        I::dsb_ish();
+        space.active.fetch_sub(1, AcqRel);
+    }
+}
+
+/// The space got a new ASID, and no CPU has anything of an earlier one: nobody has loaded it.
+pub(super) fn forgotten<const W: usize>(kind: Kind, space: &Space<W>) {
+    if kind == Kind::ActiveCpu {
+        space.active.fetch_and(!ACTIVE_CPUS, AcqRel);
+    }
+}
+
+/// From now on all flushes are broadcast.
+pub(super) fn share<const W: usize>(space: &Space<W>) {
+    space.active.fetch_or(SHARED, AcqRel);
+}
+
+/// Nobody runs the space any more, and nobody will.
+pub(super) fn retire<const W: usize>(space: &Space<W>) {
+    space.active.store(0, Relaxed);
+    space.cpus.clear();
+}
+
+/// Whether CPUs pass through the reserved root on a switch: a CPU must have left the old space before it is counted out,
+/// and nothing of the new one may be loaded while its stale entries are dropped.
+pub(super) const fn needs_reserved_root(kind: Kind) -> bool {
+    matches!(kind, Kind::Local)
+}
