@@ -94,14 +94,17 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     }
 
     /// Takes back trim requests, which hold the space's address, and waits for CPUs that are answering one.
+    ///
+    /// All mailboxes are searched, not only those of CPUs in the mask: a request may be posted after its CPU has answered an
+    /// earlier one and left the mask, and an idle CPU might never look at it.
     fn withdraw_trims(&self, space: &Space<W>) {
-        space.cpus.for_each(|cpu| {
-            if loaded_space::retract_trim(P::slot(cpu), space) {
-                took(Branch::RetireStoleTrim);
-            }
-        });
         let mut patience = Patience::default();
         while space.trims.load(Acquire) != 0 {
+            for cpu in 0..P::CPUS {
+                if loaded_space::retract_trim(P::slot(cpu), space) {
+                    took(Branch::RetireStoleTrim);
+                }
+            }
             if !self.serve_pending() {
                 patience.turn::<P>(P::current_cpu());
             }

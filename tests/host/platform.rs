@@ -102,7 +102,7 @@ macro_rules! machine {
                 &SLOTS[cpu]
             }
             fn relax() {
-                std::hint::spin_loop();
+                std::thread::yield_now();
             }
             fn stuck(cpu: usize, turns: u64) {
                 let stuck: fn(usize, u64) = $stuck;

@@ -96,11 +96,16 @@ fn run_step(step: &Step, label: &str) -> Outcome {
         Err(failure) => return Outcome::failed(failure.to_string()),
     };
     let details = |reason: &str| {
-        format!(
-            "{reason}\n  command: {}\n{}",
-            tool.line(),
+        let said = match step.counting {
+            Counting::Tests => libtest::failures(&finished.transcript),
+            Counting::Step => String::new(),
+        };
+        let said = if said.is_empty() {
             finished.last_lines(LAST_LINES)
-        )
+        } else {
+            said
+        };
+        format!("{reason}\n  command: {}\n{said}", tool.line())
     };
     match step.counting {
         Counting::Tests => libtest::outcome(&finished, details),

@@ -17,24 +17,26 @@ fn frame() -> Frame {
     Frame::data(Size::Page).expect("the pool is full at start")
 }
 
-/// A space with a page at the start of the window.
+/// A space with a page.
 #[derive(Debug)]
 pub struct SpacePage {
     /// The space.
     pub space: Space,
     tables: Tables,
+    va: u64,
 }
 
 impl SpacePage {
-    /// Makes the space and maps its page.
+    /// Makes the space and maps its page, `place` pages from the start of the window.
     ///
     /// # Panics
     /// When the flusher is not initialized.
     #[must_use]
-    pub fn mapped() -> Self {
+    pub fn mapped(place: u64) -> Self {
         let tables = Tables::of_space().expect("the pool is full at start");
         let space = TLB.space(tables.root()).expect("there are few spaces");
-        let mut page = Self { space, tables };
+        let va = WINDOW.start + place * Size::Page.bytes();
+        let mut page = Self { space, tables, va };
         page.map();
         page
     }
@@ -44,7 +46,7 @@ impl SpacePage {
     /// # Panics
     /// When it is mapped.
     pub fn map(&mut self) {
-        let mapped = self.tables.map(WINDOW.start, frame(), Access::ReadWrite);
+        let mapped = self.tables.map(self.va, frame(), Access::ReadWrite);
         mapped.expect("it is unmapped");
         TLB.mapped(&self.range());
     }
@@ -55,14 +57,14 @@ impl SpacePage {
     /// When it is unmapped.
     pub fn unmap(&mut self) -> Frame {
         self.tables
-            .unmap(WINDOW.start, Size::Page)
+            .unmap(self.va, Size::Page)
             .expect("it is mapped")
     }
 
     /// The page.
     #[must_use]
     pub fn range(&self) -> Range {
-        page_at(WINDOW.start)
+        page_at(self.va)
     }
 
     /// Ends the space. Until then it stays where it is.
@@ -76,19 +78,23 @@ impl SpacePage {
     /// Whether this CPU, which has the space loaded, can read the page.
     #[must_use]
     pub fn is_readable(&self) -> bool {
-        probe::read(WINDOW.start).is_ok()
+        probe::read(self.va).is_ok()
     }
 }
 
-/// A page at the start of the kernel's window.
+/// A page of the kernel.
 #[derive(Debug)]
-pub struct KernelPage(());
+pub struct KernelPage {
+    va: u64,
+}
 
 impl KernelPage {
-    /// Maps the page.
+    /// Maps the page, `place` pages from the start of the kernel's window.
     #[must_use]
-    pub fn mapped() -> Self {
-        let mut page = Self(());
+    pub fn mapped(place: u64) -> Self {
+        let mut page = Self {
+            va: KERNEL_WINDOW.start + place * Size::Page.bytes(),
+        };
         page.map();
         page
     }
@@ -98,9 +104,7 @@ impl KernelPage {
     /// # Panics
     /// When it is mapped.
     pub fn map(&mut self) {
-        let mapped = with_kernel_tables(|tables| {
-            tables.map(KERNEL_WINDOW.start, frame(), Access::ReadWrite)
-        });
+        let mapped = with_kernel_tables(|tables| tables.map(self.va, frame(), Access::ReadWrite));
         mapped.expect("it is unmapped");
         TLB.mapped(&self.range());
     }
@@ -110,19 +114,18 @@ impl KernelPage {
     /// # Panics
     /// When it is unmapped.
     pub fn unmap(&mut self) -> Frame {
-        with_kernel_tables(|tables| tables.unmap(KERNEL_WINDOW.start, Size::Page))
-            .expect("it is mapped")
+        with_kernel_tables(|tables| tables.unmap(self.va, Size::Page)).expect("it is mapped")
     }
 
     /// The page.
     #[must_use]
     pub fn range(&self) -> Range {
-        page_at(KERNEL_WINDOW.start)
+        page_at(self.va)
     }
 
     /// Whether this CPU can read the page.
     #[must_use]
     pub fn is_readable(&self) -> bool {
-        probe::read(KERNEL_WINDOW.start).is_ok()
+        probe::read(self.va).is_ok()
     }
 }

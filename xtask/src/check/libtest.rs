@@ -1,7 +1,12 @@
 //! Reads the output of test programs that speak libtest's format.
 
 use super::tally::Outcome;
-use qemu_test_runner::process::Finished;
+use qemu_test_runner::process::{Finished, last_lines};
+
+/// How much is shown of each failed test.
+const LINES_A_TEST: usize = 15;
+/// How many failed tests are shown.
+const TESTS_SHOWN: usize = 5;
 
 /// The outcome of a step that runs tests; `details` makes the text to show from a reason. A step that fails without
 /// a failed test, or that runs no test at all, counts as one failure.
@@ -17,6 +22,34 @@ pub fn outcome(finished: &Finished, details: impl Fn(&str) -> String) -> Outcome
         outcome.details = Some(details("no test was run"));
     }
     outcome
+}
+
+/// What the failed tests had to say; empty if none got so far.
+pub fn failures(output: &str) -> String {
+    let mut tests: Vec<Vec<&str>> = Vec::new();
+    let mut inside = false;
+    for line in output.lines() {
+        if line.starts_with("---- ") {
+            tests.push(Vec::new());
+            inside = true;
+        } else if line == "failures:" || line.starts_with("test result:") {
+            inside = false;
+        }
+        if let (true, Some(test)) = (inside && !line.trim().is_empty(), tests.last_mut()) {
+            test.push(line);
+        }
+    }
+    let mut text = String::new();
+    for test in tests.iter().take(TESTS_SHOWN) {
+        text += &last_lines(
+            &test[..test.len().min(LINES_A_TEST)].join("\n"),
+            LINES_A_TEST,
+        );
+    }
+    if tests.len() > TESTS_SHOWN {
+        text += &format!("    ... and {} more\n", tests.len() - TESTS_SHOWN);
+    }
+    text
 }
 
 fn count(output: &str) -> Outcome {
@@ -57,7 +90,7 @@ fn ignored(line: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{count, outcome};
+    use super::{count, failures, outcome};
     use qemu_test_runner::ended::Ended;
     use qemu_test_runner::process::Finished;
     use std::time::Duration;
@@ -111,5 +144,18 @@ test result: ok. 20 passed; 0 failed; 0 ignored; 0 measured; 5 filtered out; fin
         let nothing = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
         let nothing = outcome(&finished(0, nothing), str::to_string);
         assert_eq!((nothing.passed, nothing.failed), (0, 1));
+    }
+
+    #[test]
+    fn shows_what_failed_tests_said_and_nothing_else() {
+        let output = "test a ... FAILED\n\nfailures:\n\n---- a ----\npanic\n  last output:\n    stale\n\n\nfailures:\n    a\n\n\
+                      test result: FAILED. 0 passed; 1 failed;\n\nrunning 1 test\ntest b ... ok\n";
+        assert_eq!(
+            failures(output),
+            "    ---- a ----\n    panic\n      last output:\n        stale\n"
+        );
+        let many = "---- a ----\nno\n".repeat(7);
+        assert!(failures(&many).ends_with("    ... and 2 more\n"));
+        assert_eq!(failures("error: it does not compile"), "");
     }
 }

@@ -107,7 +107,7 @@ fn host_tests() -> Vec<Step> {
         step(
             "tests: loom",
             10,
-            "cargo test --no-fail-fast --release -p shootdown-loom --target-dir",
+            "cargo test --no-fail-fast --release -p shootdown --test loom --target-dir",
         )
         .arg(loom.display().to_string())
         .env("RUSTFLAGS", "--cfg loom")
@@ -174,7 +174,7 @@ type OnTarget = (
 const PARALLEL: &[(&str, &str)] = &[("QEMU_TEST_THREAD", "multi"), ("QEMU_TEST_SMP", "2")];
 const EL2: &[(&str, &str)] = &[("QEMU_TEST_MACHINE", "virtualization=on")];
 const X86_SUITE: &[&str] = &["ipi", "concurrent_ipi", "lifecycle", "boot", "parallel"];
-const ARM_SUITE: &[&str] = &["broadcast", "lifecycle", "parallel"];
+const ARM_SUITE: &[&str] = &["boot", "broadcast", "lifecycle", "parallel"];
 
 const ON_TARGET: &[OnTarget] = &[
     (Arch::X86_64, "all features", X86_SUITE, "max", &[]),

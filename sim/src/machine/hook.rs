@@ -1,0 +1,76 @@
+//! The hook behind the crate's atomics: each operation is a scheduling point, then the machine performs it.
+
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::Once;
+
+use shootdown::atomic::{Hook, Location, set_hook};
+
+use super::{
+    current::{is_running, with},
+    scheduler::point,
+};
+
+/// The operations of the machine that is current on the calling thread; on a thread without one, the plain operations.
+#[derive(Debug)]
+pub(crate) struct Hooked;
+
+static HOOKED: &dyn Hook = &Hooked;
+
+/// Installs the hook for this process.
+pub(crate) fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        set_hook(&HOOKED);
+        super::interrupts::catch_panics();
+    });
+}
+
+impl Hook for Hooked {
+    fn load(&self, word: &AtomicU64, order: Ordering, at: Location) -> u64 {
+        if !is_running() {
+            return word.load(order);
+        }
+        point();
+        with(|m| m.load(word, at))
+    }
+
+    fn store(&self, word: &AtomicU64, value: u64, order: Ordering, at: Location) {
+        if !is_running() {
+            return word.store(value, order);
+        }
+        point();
+        with(|m| {
+            m.store(word, value, at);
+            if order == Ordering::SeqCst {
+                m.drain_all(m.current);
+            }
+        });
+    }
+
+    fn rmw(
+        &self,
+        word: &AtomicU64,
+        update: &mut dyn FnMut(u64) -> Option<u64>,
+        order: Ordering,
+        at: Location,
+    ) -> Result<u64, u64> {
+        if !is_running() {
+            return word.fetch_update(order, Ordering::Relaxed, update);
+        }
+        point();
+        with(|m| m.update(word, update, at))
+    }
+
+    fn fence(&self, order: Ordering, at: Location) {
+        if !is_running() {
+            return fence(order);
+        }
+        point();
+        with(|m| {
+            if order == Ordering::SeqCst {
+                m.drain_all(m.current);
+            }
+            m.note(|_| format!("fence {order:?}   {}", super::stores::short(at)));
+        });
+    }
+}

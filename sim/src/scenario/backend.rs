@@ -1,0 +1,165 @@
+//! The flushers that scenarios run on, and how each is set up for a run.
+
+use core::sync::atomic::AtomicU64;
+
+use shootdown::{
+    Granule, IpiPlatform, Paging, Platform, TlbFlusher, aarch64,
+    coverage::Branch,
+    x86_64::{self, Courier, Features},
+};
+
+use crate::{
+    machine::{Mode, arm::Arm, x86::X86},
+    rng::Rng,
+};
+
+/// A backend of the crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BackendKind {
+    /// x86_64: the own TLB first, then interrupts.
+    Ipi,
+    /// x86_64: interrupts, and the own TLB meanwhile.
+    ConcurrentIpi,
+    /// arm64: broadcast.
+    Broadcast,
+}
+
+impl BackendKind {
+    /// All backends.
+    pub const ALL: [Self; 3] = [Self::Ipi, Self::ConcurrentIpi, Self::Broadcast];
+
+    /// The name, as on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ipi => "ipi",
+            Self::ConcurrentIpi => "concurrent_ipi",
+            Self::Broadcast => "broadcast",
+        }
+    }
+
+    /// The backend of a name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Whether a run of this backend can take `branch`.
+    pub fn can_take(self, branch: Branch) -> bool {
+        use Branch as B;
+        let arm_only = matches!(branch, B::TlbiLeaf | B::TlbiTable | B::TlbiAsid | B::TlbiKernel | B::TlbiAll);
+        let both = matches!(
+            branch,
+            B::Online
+                | B::Offline
+                | B::SwitchSame
+                | B::SwitchBitSet
+                | B::SwitchBitClear
+                | B::RetireRefused
+                | B::GatherOverlapped
+        );
+        match self {
+            Self::Ipi | Self::ConcurrentIpi => !arm_only,
+            Self::Broadcast => arm_only || both,
+        }
+    }
+}
+
+/// How a run is set up; all of it follows from the seed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    pub mode: Mode,
+    /// Kernel mappings are global, and the flusher is told so.
+    pub kernel_global: bool,
+    /// x86: pages up to which ranges are flushed one by one.
+    pub ceiling: u64,
+    /// x86: CPUs found away before they are trimmed.
+    pub trim_after: u64,
+    /// arm64: only few ASIDs are left, so that they are given again.
+    pub few_asids: bool,
+    pub spaces: u8,
+    /// CPU numbers straddle a word of the masks.
+    pub wide: bool,
+}
+
+impl Setup {
+    pub(crate) fn draw(backend: BackendKind, rng: &mut Rng) -> Self {
+        let pcid = rng.chance(2, 3);
+        let invpcid = rng.chance(2, 3);
+        Self {
+            mode: match backend {
+                BackendKind::Broadcast => Mode::Arm,
+                _ => Mode::X86 { pcid, invpcid },
+            },
+            kernel_global: backend == BackendKind::Broadcast || rng.chance(1, 2),
+            ceiling: rng.pick(&[1, 4, 33, 33, 512]),
+            trim_after: rng.pick(&[0, 1, 3, 256]),
+            few_asids: rng.chance(1, 2),
+            spaces: rng.pick(&[2, 2, 3, 4, 7]),
+            wide: rng.chance(1, 8),
+        }
+    }
+}
+
+/// A flusher that scenarios can run on.
+pub(crate) trait Backend<const W: usize>: TlbFlusher<W> + 'static {
+    /// A flusher that is initialized; CPUs without a space have the kernel's root.
+    fn build(setup: &Setup, kernel_root: u64) -> Self;
+    /// The handler of the flush interrupt.
+    fn handle_interrupt(&self);
+    /// The shared words.
+    fn name_words(&self, name: &mut dyn FnMut(&'static str, &AtomicU64));
+    /// How many tags are taken away before the run, so that `spaces` and no more can be made.
+    fn spare_tags(_setup: &Setup) -> usize {
+        0
+    }
+}
+
+impl<P: IpiPlatform, C: Courier, const W: usize> Backend<W> for x86_64::Tlb<P, C, X86, W> {
+    fn build(setup: &Setup, kernel_root: u64) -> Self {
+        let Mode::X86 { pcid, invpcid } = setup.mode else {
+            unreachable!("x86_64 runs on x86_64");
+        };
+        let mut features = Features::default();
+        features.pcid = pcid;
+        features.invpcid = invpcid;
+        let config = x86_64::Config::new(features, kernel_root)
+            .pcid(pcid)
+            .kernel_mappings_global(setup.kernel_global)
+            .ceiling(setup.ceiling)
+            .trim_after(setup.trim_after);
+        let flusher = Self::new();
+        if let Err(error) = flusher.init(config) {
+            panic!("the scenario's configuration is bad: {error}");
+        }
+        flusher
+    }
+
+    fn handle_interrupt(&self) {
+        self.handle_interrupt();
+    }
+
+    fn name_words(&self, name: &mut dyn FnMut(&'static str, &AtomicU64)) {
+        self.words(name);
+    }
+}
+
+impl<P: Platform, const W: usize> Backend<W> for aarch64::Broadcast<P, Arm, W, 1> {
+    fn build(_setup: &Setup, kernel_root: u64) -> Self {
+        let flusher = Self::new();
+        let config = aarch64::Config::new(Paging::arm64(Granule::Size4K), kernel_root);
+        if let Err(error) = flusher.init(config) {
+            panic!("the scenario's configuration is bad: {error}");
+        }
+        flusher
+    }
+
+    fn handle_interrupt(&self) {}
+
+    fn name_words(&self, name: &mut dyn FnMut(&'static str, &AtomicU64)) {
+        self.words(name);
+    }
+
+    fn spare_tags(setup: &Setup) -> usize {
+        // One of 64 is reserved.
+        if setup.few_asids { 63 - usize::from(setup.spaces) } else { 0 }
+    }
+}

@@ -1,0 +1,502 @@
+//! The machine of one execution: page-table entries, frames, and CPUs with TLBs.
+//!
+//! ```text
+//! entry   a word that initiators store to and walkers load from, both relaxed
+//! TLB     private to its CPU: filled by a load of the entry, emptied by the instructions
+//! frame   what the entry mapped at first. Reused once the flush is complete; then a CPU that still gets there
+//!         through its TLB, or through a walk that saw the old entry, is caught
+//! ```
+//!
+//! All accesses to entries, frames and interrupt lines are relaxed, so whatever order there is comes from the
+//! shipping code. The instructions order nothing by themselves, though on hardware INVLPG and writes of CR3 do.
+//!
+//! An interrupt can't preempt a loom thread: its line is a word which the target looks at between two steps.
+
+use std::{
+    cell::{Cell, UnsafeCell},
+    mem::ManuallyDrop,
+    sync::atomic::{
+        AtomicU64 as Private,
+        Ordering::{self, Relaxed},
+    },
+};
+
+use loom::{
+    sync::atomic::{AtomicU64, Ordering::SeqCst, fence},
+    thread::{self, JoinHandle},
+};
+use shootdown::{
+    CpuSlot, Cpus, IpiPlatform, Outer, Paging, Platform, Range, Request, Scope, Space, Stride,
+    TlbFlusher,
+    x86_64::{ConcurrentIpi, Config, Features, Instructions, InvpcidKind},
+};
+
+use crate::explore::{FOREVER, STALE};
+
+const CPUS: usize = 3;
+/// Turns of a waiting loop after which nobody will end it: loom lets the other threads go on first.
+const PATIENCE: u64 = 100;
+
+const KERNEL_ROOT: u64 = 0x10_0000;
+const ROOT_A: u64 = 0x20_0000;
+const ROOT_B: u64 = 0x30_0000;
+const NO_FLUSH: u64 = 1 << 63;
+
+/// An entry that maps the first frame.
+const OLD: u64 = 1;
+/// An entry that does not map it any more.
+const NEW: u64 = 2;
+
+/// The pages: three of space A and one of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    X,
+    Y,
+    Z,
+    Kernel,
+}
+
+const USER_PAGES: [Page; 3] = [Page::X, Page::Y, Page::Z];
+const PAGES: usize = 4;
+/// The kernel's and those of two spaces.
+const PCIDS: usize = 3;
+
+impl Page {
+    const fn address(self) -> u64 {
+        match self {
+            Self::Kernel => 0xffff_8000_0000_0000,
+            user => (user as u64 + 1) << 12,
+        }
+    }
+
+    fn at(address: u64) -> Option<Self> {
+        [Self::X, Self::Y, Self::Z, Self::Kernel]
+            .into_iter()
+            .find(|page| page.address() == address)
+    }
+
+    /// The range of this page.
+    pub fn range(self) -> Range {
+        Range::new(Paging::X86_4_LEVEL, self.address(), 1, Stride::Size4K).unwrap()
+    }
+
+    /// The request to flush this page.
+    pub fn request(self) -> Request {
+        Request::range(self.range())
+    }
+}
+
+/// What a CPU does by itself just before each instruction that changes what it translates by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Before {
+    /// Nothing.
+    Nothing,
+    /// It speculates through what it has loaded.
+    Speculation,
+    /// It takes an NMI whose handler reads user memory if it may.
+    Nmi,
+}
+
+struct Cpu {
+    slot: CpuSlot,
+    interrupt: AtomicU64,
+    cr3: Private,
+    /// By PCID and page; 0 where nothing is cached. The kernel's page is global and stands in PCID 0.
+    tlb: [[Private; PAGES]; PCIDS],
+    turns: Private,
+    /// Whether this CPU's read-modify-writes are no full barriers.
+    weak: Private,
+}
+
+impl Cpu {
+    fn new() -> Self {
+        Self {
+            slot: CpuSlot::new(),
+            interrupt: AtomicU64::new(0),
+            cr3: Private::new(KERNEL_ROOT),
+            tlb: Default::default(),
+            turns: Private::new(0),
+            weak: Private::new(0),
+        }
+    }
+
+    fn pcid(&self) -> usize {
+        (self.cr3.load(Relaxed) & 0xfff) as usize
+    }
+
+    fn root(&self) -> u64 {
+        self.cr3.load(Relaxed) & !0xfff
+    }
+
+    fn cached(&self, page: Page) -> &Private {
+        let pcid = if page == Page::Kernel { 0 } else { self.pcid() };
+        &self.tlb[pcid][page as usize]
+    }
+}
+
+/// Everything of one execution. The first space has the pages, the second one none.
+pub struct Machine {
+    pub tlb: Tlb,
+    a: UnsafeCell<ManuallyDrop<Space>>,
+    b: ManuallyDrop<Space>,
+    cpus: [Cpu; CPUS],
+    entries: [AtomicU64; PAGES],
+    /// Not 0 once the frame is reused.
+    frames: [AtomicU64; PAGES],
+    /// How many CPUs have nothing left to do but to serve.
+    finished: AtomicU64,
+    before: Private,
+}
+
+loom::lazy_static! {
+    /// Made anew for each execution.
+    static ref MACHINE: Machine = Machine::new();
+}
+
+loom::thread_local! {
+    static CURRENT: Cell<usize> = Cell::new(0);
+}
+
+type Tlb = ConcurrentIpi<Kernel, Model>;
+
+/// A space that a failing execution may forget: it must not be dropped before it has retired.
+fn space(root: u64) -> ManuallyDrop<Space> {
+    // Only a flusher that is initialized makes spaces; they do not care which.
+    let maker = Tlb::new();
+    maker.init(config()).unwrap();
+    ManuallyDrop::new(maker.space(root).unwrap())
+}
+
+/// A flush under way, which must be [completed](Machine::complete) by the CPU that posted it. Unlike a `Pending` it may
+/// be dropped while a panic unwinds.
+pub struct Posted {
+    generation: u64,
+    reach: <Tlb as TlbFlusher>::Reach,
+}
+
+/// The machine of this execution.
+pub fn machine() -> &'static Machine {
+    &MACHINE
+}
+
+/// The configuration of the models: PCIDs, and a kernel that is mapped global.
+pub fn config() -> Config {
+    let features = Features {
+        pcid: true,
+        invpcid: true,
+        ..Features::default()
+    };
+    Config::new(features, KERNEL_ROOT).kernel_mappings_global(true)
+}
+
+/// Starts the machine with CPUs `0..cpus` online.
+pub fn boot(cpus: usize, config: Config) -> &'static Machine {
+    let machine = machine();
+    machine.tlb.init(config).unwrap();
+    for cpu in 0..cpus {
+        on(cpu, || machine.tlb.online().unwrap());
+    }
+    machine
+}
+
+/// Lets this thread be CPU `cpu` while `f` runs: for what happened before the CPUs race.
+pub fn on<R>(cpu: usize, f: impl FnOnce() -> R) -> R {
+    let before = CURRENT.with(|current| current.replace(cpu));
+    let result = f();
+    CURRENT.with(|current| current.set(before));
+    result
+}
+
+/// Starts CPU `cpu`.
+pub fn start<R: 'static>(cpu: usize, f: impl FnOnce() -> R + 'static) -> JoinHandle<R> {
+    thread::spawn(move || on(cpu, f))
+}
+
+impl Machine {
+    fn new() -> Self {
+        let tlb = Tlb::new();
+        Self {
+            tlb,
+            a: UnsafeCell::new(space(ROOT_A)),
+            b: space(ROOT_B),
+            cpus: std::array::from_fn(|_| Cpu::new()),
+            entries: std::array::from_fn(|_| AtomicU64::new(OLD)),
+            frames: std::array::from_fn(|_| AtomicU64::new(0)),
+            finished: AtomicU64::new(0),
+            before: Private::new(Before::Nothing as u64),
+        }
+    }
+
+    /// The space that has the user pages.
+    pub fn a(&'static self) -> &'static Space {
+        // SAFETY: only `replace_a` writes, and who calls it has retired the space, or is a twin that must be caught.
+        unsafe { &*self.a.get() }
+    }
+
+    /// Makes another space in the memory of the first one.
+    pub fn replace_a(&'static self) {
+        // SAFETY: nobody uses the space that was here, since it has retired; where a twin left that out, another
+        // space of the same type is found here.
+        unsafe { *self.a.get() = space(ROOT_A) };
+    }
+
+    /// The other space.
+    pub fn b(&'static self) -> &'static Space {
+        &self.b
+    }
+
+    /// Chooses what CPUs do by themselves.
+    pub fn set_before(&self, before: Before) {
+        self.before.store(before as u64, Relaxed);
+    }
+
+    /// From now on read-modify-writes are no full barriers on `cpu`: `barrier_after_rmw` does nothing there.
+    pub fn weaken(&self, cpu: usize) {
+        self.cpus[cpu].weak.store(1, Relaxed);
+    }
+
+    fn me(&self) -> &Cpu {
+        &self.cpus[Kernel::current_cpu()]
+    }
+
+    /// Loads `space` on this CPU.
+    pub fn switch(&self, space: &'static Space) {
+        // SAFETY: no tables translate anything here, and a space of the machine lives as long as its execution.
+        unsafe { self.tlb.switch(space) }
+    }
+
+    /// Leaves lazy mode for `space`.
+    pub fn lazy_leave(&self, outer: Outer, space: &'static Space) {
+        // SAFETY: as for `switch`.
+        unsafe { self.tlb.lazy_leave(outer, space) }
+    }
+
+    /// Loads the kernel's root on this CPU. It need not serve afterwards, unless it is for the kernel.
+    pub fn unload(&self) {
+        // SAFETY: as for `switch`.
+        unsafe { self.tlb.unload() }
+    }
+
+    /// Reads or writes through `page`, which this CPU has mapped.
+    pub fn access(&self, page: Page) {
+        let cached = self.me().cached(page);
+        if cached.load(Relaxed) == 0 {
+            self.fill(page);
+        }
+        if cached.load(Relaxed) == OLD {
+            let reused = self.frames[page as usize].load(Relaxed) != 0;
+            assert!(
+                !reused,
+                "{STALE}: {page:?} on CPU {}",
+                Kernel::current_cpu()
+            );
+        }
+    }
+
+    /// Walks the tables.
+    pub fn fill(&self, page: Page) {
+        let entry = self.entries[page as usize].load(Relaxed);
+        self.me().cached(page).store(entry, Relaxed);
+    }
+
+    /// Stores a new entry.
+    pub fn change(&self, page: Page) {
+        self.change_with(page, Relaxed);
+    }
+
+    /// Stores a new entry with `order`.
+    pub fn change_with(&self, page: Page, order: Ordering) {
+        self.entries[page as usize].store(NEW, order);
+    }
+
+    /// Looks at the entry as memory, with `order`, and says whether it is the new one.
+    pub fn is_changed(&self, page: Page, order: Ordering) -> bool {
+        self.entries[page as usize].load(order) == NEW
+    }
+
+    /// Reuses the frame that the old entry mapped: the flush is complete.
+    pub fn reuse(&self, page: Page) {
+        self.frames[page as usize].store(1, Relaxed);
+    }
+
+    /// Changes `page` of space A, flushes it and reuses the frame.
+    pub fn unmap(&'static self, page: Page) {
+        self.unmap_with(page, page.request());
+    }
+
+    /// As [`unmap`](Self::unmap), by another request.
+    pub fn unmap_with(&'static self, page: Page, request: Request) {
+        self.change(page);
+        self.tlb.flush(self.a(), request).wait();
+        self.reuse(page);
+    }
+
+    /// Begins to flush by `request` without waiting. A model with three CPUs has no more than one that spins: loom
+    /// would let two of them spin by turns for ever.
+    pub fn post(&'static self, request: Request) -> Posted {
+        let scope = Scope::Space(self.a());
+        let mut reach = Default::default();
+        let generation = self.tlb.announce(scope, &request, &mut reach);
+        self.tlb.dispatch(&mut reach);
+        Posted { generation, reach }
+    }
+
+    /// Waits for what this CPU has posted.
+    pub fn complete(&'static self, posted: &Posted) {
+        let scope = Scope::Space(self.a());
+        self.tlb.complete(scope, posted.generation, &posted.reach);
+    }
+
+    /// Takes the interrupt, if there is one.
+    pub fn take_interrupt(&self) {
+        if self.me().interrupt.swap(0, Relaxed) != 0 {
+            self.tlb.handle_interrupt();
+        }
+    }
+
+    /// Serves without being asked, as a spurious interrupt makes a CPU do.
+    pub fn serve(&self) {
+        self.tlb.handle_interrupt();
+    }
+
+    /// Says that this CPU has nothing left to do, and takes interrupts until `cpus` CPUs have said so.
+    pub fn finish(&self, cpus: u64) {
+        self.finished.fetch_add(1, Relaxed);
+        loop {
+            self.take_interrupt();
+            if self.finished.load(Relaxed) == cpus {
+                return;
+            }
+            Kernel::relax();
+        }
+    }
+
+    /// Uses what the TLB holds of the space that is loaded, as hardware may at any time.
+    pub fn speculate(&self) {
+        let me = self.me();
+        if me.root() == ROOT_A {
+            for page in USER_PAGES {
+                if me.cached(page).load(Relaxed) != 0 {
+                    self.access(page);
+                }
+            }
+        }
+    }
+
+    /// What a CPU does by itself.
+    fn act_by_itself(&self) {
+        let before = self.before.load(Relaxed);
+        let nmi = before == Before::Nmi as u64 && self.tlb.user_access_ok();
+        if nmi || before == Before::Speculation as u64 {
+            self.speculate();
+        }
+    }
+}
+
+/// The kernel's side.
+#[derive(Debug)]
+pub struct Kernel;
+
+// SAFETY: each thread says which CPU it is and stays it while it races; no interrupt preempts a thread; the slots are
+// elements of an array that lives as long as the execution.
+unsafe impl Platform for Kernel {
+    const CPUS: usize = CPUS;
+
+    fn current_cpu() -> usize {
+        CURRENT.with(Cell::get)
+    }
+
+    fn pin() {}
+
+    fn unpin() {}
+
+    fn irq_save() -> usize {
+        0
+    }
+
+    fn irq_restore(_: usize) {}
+
+    fn slot(cpu: usize) -> &'static CpuSlot {
+        &machine().cpus[cpu].slot
+    }
+
+    fn relax() {
+        let turns = machine().me().turns.fetch_add(1, Relaxed);
+        assert!(turns < PATIENCE, "{FOREVER}: {}", Self::current_cpu());
+        thread::yield_now();
+    }
+}
+
+// SAFETY: a raised line stays raised until its CPU takes the interrupt.
+unsafe impl IpiPlatform for Kernel {
+    fn send_flush_ipi(targets: Cpus<'_>) {
+        for cpu in targets.iter() {
+            // A plain store could be ordered behind any number of the target's looks, that is, get lost.
+            machine().cpus[cpu].interrupt.swap(1, Relaxed);
+        }
+    }
+}
+
+/// The instructions of the model.
+#[derive(Debug)]
+pub struct Model;
+
+// SAFETY: each does to the model's TLB what its name says.
+unsafe impl Instructions for Model {
+    fn invlpg(address: u64) {
+        machine().act_by_itself();
+        if let Some(page) = Page::at(address) {
+            machine().me().cached(page).store(0, Relaxed);
+        }
+    }
+
+    fn invpcid(kind: InvpcidKind, _pcid: u16, _address: u64) {
+        assert_eq!(kind, InvpcidKind::AllWithGlobals);
+        machine().act_by_itself();
+        for cached in machine().me().tlb.as_flattened() {
+            cached.store(0, Relaxed);
+        }
+        // Kernel mappings may be fetched again at once.
+        machine().fill(Page::Kernel);
+    }
+
+    fn read_cr3() -> u64 {
+        machine().me().cr3.load(Relaxed)
+    }
+
+    unsafe fn write_cr3(value: u64) {
+        machine().act_by_itself();
+        let me = machine().me();
+        me.cr3.store(value & !NO_FLUSH, Relaxed);
+        if value & NO_FLUSH == 0 {
+            for page in USER_PAGES {
+                me.cached(page).store(0, Relaxed);
+            }
+        }
+    }
+
+    fn read_cr4() -> u64 {
+        /// PGE and PCIDE.
+        const ENABLED: u64 = 1 << 7 | 1 << 17;
+        ENABLED
+    }
+
+    unsafe fn write_cr4(_: u64) {
+        unreachable!("PCIDs are enabled, and INVPCID is there");
+    }
+
+    fn read_efer() -> u64 {
+        0
+    }
+
+    fn publish_before_ipi() {
+        fence(SeqCst);
+    }
+
+    fn barrier_after_rmw() {
+        if machine().me().weak.load(Relaxed) == 0 {
+            fence(SeqCst);
+        }
+    }
+}

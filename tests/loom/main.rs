@@ -1,0 +1,24 @@
+//! The protocol under [loom], which explores the interleavings of small models and, within each, what the C11 memory
+//! model lets a load return.
+//!
+//! The models run the shipping code; see [`machine`] for what stands in for the hardware. Each has twins that lack one
+//! barrier or one step, and a twin passes only if the model's own judgement catches it.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p shootdown --test loom --release -- --nocapture
+//! ```
+//!
+//! [loom]: https://docs.rs/loom
+#![cfg(loom)]
+
+mod arm64;
+mod explore;
+mod gather;
+mod kernel;
+mod lazy;
+mod machine;
+mod retire;
+mod ring;
+mod serve;
+mod switch;
+mod trim;
