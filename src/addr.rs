@@ -14,6 +14,17 @@ pub enum Granule {
     Size64K,
 }
 
+impl Granule {
+    /// The size of a page in bytes.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Size4K => 1 << 12,
+            Self::Size16K => 1 << 14,
+            Self::Size64K => 1 << 16,
+        }
+    }
+}
+
 /// The smallest leaf size that any entry of a range had BEFORE the change.
 ///
 /// A range of which one entry was a 4 KiB page and another a 2 MiB page has stride 4 KiB. Splitting a large page

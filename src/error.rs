@@ -27,6 +27,11 @@ pub enum OnlineError {
         /// What the first CPU had.
         expected: u64,
     },
+    /// The CPU shares its TLB with others (TTBR1.CnP): a local flush would not be local, and its ASIDs not its own.
+    SharedTlb {
+        /// The CPU.
+        cpu: usize,
+    },
     /// The CPU runs in a translation regime that the backend does not serve.
     WrongRegime {
         /// The exception level.
@@ -47,6 +52,9 @@ impl fmt::Display for OnlineError {
                 "CPU {cpu} has translation features {has:#x}, the first CPU had {expected:#x}: \
                  set the same control bits on all CPUs"
             ),
+            Self::SharedTlb { cpu } => {
+                write!(f, "CPU {cpu} has CnP set in TTBR1: clear it")
+            }
             Self::WrongRegime { level } => write!(
                 f,
                 "EL{level} without E2H and TGE is not served: run at EL1, or at EL2 with both set"

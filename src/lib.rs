@@ -17,6 +17,7 @@ mod flusher;
 mod gather;
 #[cfg(all(feature = "_sim", not(loom)))]
 mod inspect;
+mod loaded_space;
 #[cfg(feature = "spin")]
 mod lock;
 mod pending;

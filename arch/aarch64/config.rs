@@ -5,6 +5,7 @@ use core::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+use super::Features;
 use crate::addr::{Granule, Paging};
 
 /// The configuration of the arm64 flusher.
@@ -28,8 +29,11 @@ pub enum InitError {
         /// What was given.
         root: u64,
     },
-    /// TCR.A1 is set: the ASID is taken from TTBR1, which the flusher does not write.
-    AsidInTtbr1,
+    /// There are not enough ASIDs for every CPU to run a space, and one to spare.
+    TooFewAsids {
+        /// How many there are, the reserved one included.
+        asids: u64,
+    },
     /// The CPU runs in a translation regime that the backend does not serve.
     WrongRegime {
         /// The exception level.
@@ -42,7 +46,10 @@ impl fmt::Display for InitError {
         match self {
             Self::AlreadyInitialized => f.write_str("the flusher is initialized already"),
             Self::BadRoot { root } => write!(f, "{root:#x} is not the address of a root table"),
-            Self::AsidInTtbr1 => f.write_str("TCR.A1 is set: clear it, the ASID goes into TTBR0"),
+            Self::TooFewAsids { asids } => write!(
+                f,
+                "{asids} ASIDs do not suffice: each CPU needs one, and one is reserved"
+            ),
             Self::WrongRegime { level } => write!(
                 f,
                 "EL{level} without E2H and TGE is not served: run at EL1, or at EL2 with both set"
@@ -70,10 +77,19 @@ impl Config {
 /// The configuration as the flusher keeps it: written once, read everywhere.
 #[derive(Debug)]
 pub(super) struct Settings {
-    /// [`Paging`] in the low 16 bits, the number of ASIDs from bit 32; 0 is not initialized.
     word: AtomicU64,
     reserved_root: AtomicU64,
 }
+
+const INITIALIZED: u64 = 1 << 0;
+const RANGE: u64 = 1 << 1;
+const LEVEL_HINT: u64 = 1 << 2;
+const ASID16: u64 = 1 << 3;
+const LPA2: u64 = 1 << 4;
+const REPEAT: u64 = 1 << 5;
+const ASID_IN_TTBR1: u64 = 1 << 6;
+const WIDE: u64 = 1 << 7;
+const GRANULE: u32 = 8;
 
 impl Settings {
     pub(super) const fn new() -> Self {
@@ -83,7 +99,12 @@ impl Settings {
         }
     }
 
-    pub(super) fn set(&self, config: &Config, asids: u64) -> Result<(), InitError> {
+    pub(super) fn set(
+        &self,
+        config: &Config,
+        features: &Features,
+        asid_in_ttbr1: bool,
+    ) -> Result<(), InitError> {
         let root = config.reserved_root;
         if root & !ROOT_MASK != 0 {
             return Err(InitError::BadRoot { root });
@@ -92,42 +113,66 @@ impl Settings {
             return Err(InitError::AlreadyInitialized);
         }
         self.reserved_root.store(root, Relaxed);
-        let paging = match (config.paging.granule(), config.paging.contains(1 << 50)) {
-            (Granule::Size4K, false) => 0,
-            (Granule::Size16K, false) => 1,
-            (Granule::Size64K, false) => 2,
-            (Granule::Size4K, true) => 4,
-            (Granule::Size16K, true) => 5,
-            (Granule::Size64K, true) => 6,
+        let flag = |on: bool, bit: u64| if on { bit } else { 0 };
+        let granule = match config.paging.granule() {
+            Granule::Size4K => 0,
+            Granule::Size16K => 1,
+            Granule::Size64K => 2,
         };
-        self.word.store(asids << 32 | paging, Relaxed);
+        let word = INITIALIZED
+            | flag(features.range, RANGE)
+            | flag(features.level_hint, LEVEL_HINT)
+            | flag(features.asid16, ASID16)
+            | flag(features.lpa2, LPA2)
+            | flag(features.repeat, REPEAT)
+            | flag(asid_in_ttbr1, ASID_IN_TTBR1)
+            | flag(config.paging.contains(1 << 50), WIDE)
+            | granule << GRANULE;
+        self.word.store(word, Relaxed);
         Ok(())
     }
 
+    #[inline(always)]
+    fn has(&self, bit: u64) -> bool {
+        self.word.load(Relaxed) & bit != 0
+    }
+
     pub(super) fn is_initialized(&self) -> bool {
-        self.asids() != 0
+        self.has(INITIALIZED)
     }
 
-    /// How many ASIDs there are, the reserved one included.
-    pub(super) fn asids(&self) -> u64 {
-        self.word.load(Relaxed) >> 32
+    #[inline]
+    pub(super) fn features(&self) -> Features {
+        Features {
+            range: self.has(RANGE),
+            level_hint: self.has(LEVEL_HINT),
+            asid16: self.has(ASID16),
+            lpa2: self.has(LPA2),
+            repeat: self.has(REPEAT),
+        }
     }
 
+    #[inline]
+    pub(super) fn asid_in_ttbr1(&self) -> bool {
+        self.has(ASID_IN_TTBR1)
+    }
+
+    #[inline]
     pub(super) fn reserved_root(&self) -> u64 {
         self.reserved_root.load(Relaxed)
     }
 
+    #[inline]
     pub(super) fn paging(&self) -> Paging {
-        let word = self.word.load(Relaxed);
-        let granule = match word & 3 {
+        let granule = match self.word.load(Relaxed) >> GRANULE & 3 {
             0 => Granule::Size4K,
             1 => Granule::Size16K,
             _ => Granule::Size64K,
         };
-        if word & 4 == 0 {
-            Paging::arm64(granule)
-        } else {
+        if self.has(WIDE) {
             Paging::arm64_52(granule)
+        } else {
+            Paging::arm64(granule)
         }
     }
 }
@@ -143,11 +188,17 @@ mod tests {
                 let settings = Settings::new();
                 assert!(!settings.is_initialized());
                 let config = Config::new(paging, 0x4000_0000);
-                assert_eq!(settings.set(&config, 256), Ok(()));
+                let features = Features {
+                    range: true,
+                    asid16: true,
+                    ..Features::default()
+                };
+                assert_eq!(settings.set(&config, &features, true), Ok(()));
                 assert_eq!(settings.paging(), paging);
-                assert_eq!(settings.asids(), 256);
+                assert_eq!(settings.features(), features);
+                assert!(settings.asid_in_ttbr1());
                 assert_eq!(
-                    settings.set(&config, 256),
+                    settings.set(&config, &features, true),
                     Err(InitError::AlreadyInitialized)
                 );
             }
@@ -159,7 +210,7 @@ mod tests {
         let config = Config::new(Paging::arm64(Granule::Size4K), 0x4000_0001);
         let root = 0x4000_0001;
         assert_eq!(
-            Settings::new().set(&config, 256),
+            Settings::new().set(&config, &Features::default(), false),
             Err(InitError::BadRoot { root })
         );
     }

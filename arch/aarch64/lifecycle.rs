@@ -1,6 +1,10 @@
 //! CPUs come and go, and so do spaces.
 
-use super::{Broadcast, Instructions, Tlbi, regime};
+use super::{
+    Instructions, Tlb,
+    policy::{self, Policy},
+    regime,
+};
 use crate::{
     atomic::{
         Ordering::{Acquire, Relaxed, Release, SeqCst},
@@ -16,10 +20,13 @@ use crate::{
     variant::{Broken, broken},
 };
 
+/// TTBR.CnP: this CPU's entries may be shared with other CPUs (FEAT_TTCNP).
+const COMMON_NOT_PRIVATE: u64 = 1 << 0;
+
 /// Marks the recorded features as present.
 const RECORDED: u64 = 1 << 63;
 
-impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, I, W, A> {
+impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tlb<P, M, I, W, A> {
     pub(super) fn bring_online(&self) -> Result<(), OnlineError> {
         if !self.settings.is_initialized() {
             return Err(OnlineError::NotInitialized);
@@ -39,6 +46,9 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
         if my.seen.loaded.load(Relaxed) != Loaded::OFFLINE.0 {
             return Err(OnlineError::AlreadyOnline { cpu: me });
         }
+        if I::read_ttbr1() & COMMON_NOT_PRIVATE != 0 {
+            return Err(OnlineError::SharedTlb { cpu: me });
+        }
         let has = regime::features::<I>() | RECORDED;
         let expected = self.features.get_or_set(has);
         if has != expected {
@@ -51,10 +61,7 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
         took(Branch::Online);
         // Broadcasts reach this CPU from now on; what it cached before goes.
         if !broken(Broken::OnlineNoFlush) {
-            I::dsb_ishst();
-            I::tlbi(Tlbi::Vmalle1, 0);
-            I::dsb_nsh();
-            I::isb();
+            self.flush_cpu();
         }
         my.seen.loaded.store(Loaded::KERNEL.0, Release);
         Ok(())
@@ -62,11 +69,12 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
 
     pub(super) fn take_offline(&self) {
         let _irqs = IrqsOff::<P>::new();
-        let (my, _, loaded) = self.my_slot("offline");
+        let (my, me, loaded) = self.my_slot("offline");
         if loaded != Loaded::KERNEL {
             // SAFETY: kernel code runs, which the reserved root suits: the kernel said so with `Config`.
             unsafe { self.load_reserved(my) };
         }
+        self.asids.forget::<P>(me);
         took(Branch::Offline);
         my.seen.loaded.store(Loaded::OFFLINE.0, Release);
     }
@@ -87,7 +95,8 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
             fence(SeqCst);
         }
         let mut running = CpuSet::EMPTY;
-        space.cpus.for_each(|cpu| {
+        // All CPUs: with `Local` a CPU that runs the space may have lost its bit.
+        for cpu in 0..P::CPUS {
             let mut patience = Patience::default();
             let loaded = loop {
                 let loaded = Loaded(P::slot(cpu).seen.loaded.load(Acquire));
@@ -99,15 +108,19 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
             if loaded == Loaded::used(space.id) {
                 running.add(cpu);
             }
-        });
+        }
         if !running.is_empty() {
             took(Branch::RetireRefused);
             space.domain.revive();
             return Err(RetireError::Running(running));
         }
-        self.flush_asid(space.tag as u16);
-        space.cpus.clear();
-        self.asids.give_back(space.tag as u16);
+        let tag = space.tag();
+        if tag != 0 {
+            self.flush_retired(tag);
+            let _irqs = IrqsOff::<P>::new();
+            self.asids.unpin::<P>(&space.tag);
+        }
+        policy::retire(space);
         Ok(())
     }
 }

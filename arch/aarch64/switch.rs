@@ -7,7 +7,7 @@ use super::{
     tlb::retired,
 };
 use crate::{
-    asid::{Asids, RESERVED},
+    asid::RESERVED,
     atomic::{
         Ordering::{Relaxed, Release, SeqCst},
         fence,
@@ -45,6 +45,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
     ///
     /// As for [`TlbFlusher::switch`](crate::TlbFlusher::switch).
     unsafe fn load_space(&self, my: &CpuSlot, me: usize, loaded: Loaded, space: &Space<W>) {
+        let old = loaded_space::get::<W>(my);
         my.seen.loaded.store(Loaded::SWITCHING.0, Relaxed);
         // SWITCHING is published before retirement is looked at; pairs with the barrier in `retire`: either this CPU
         // sees that the space has retired, or `retire` sees this CPU and waits.
@@ -58,7 +59,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         my.counters.switches.add(1);
         if policy::needs_reserved_root(M::KIND) || self.settings.asid_in_ttbr1() {
             // SAFETY: the caller's promise covers the reserved root, which `Config` says suits kernel code.
-            unsafe { self.pass_reserved(my, loaded) };
+            unsafe { self.pass_reserved(old) };
         }
         let asid = self.asids.activate::<P>(
             &space.tag,
@@ -115,8 +116,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
     ///
     /// The reserved root must map what the code that runs now needs of TTBR0.
     #[inline]
-    unsafe fn pass_reserved(&self, my: &CpuSlot, loaded: Loaded) {
-        let old = loaded.is_used().then(|| loaded_space::left::<W>(my));
+    unsafe fn pass_reserved(&self, old: Option<&Space<W>>) {
         if broken(Broken::CountedOutEarly)
             && let Some(old) = old
         {
@@ -139,17 +139,18 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         let (my, _, loaded) = self.my_slot("unload");
         if loaded != Loaded::KERNEL {
             // SAFETY: promised by the caller.
-            unsafe { self.load_reserved(my, loaded) };
+            unsafe { self.load_reserved(my) };
         }
     }
 
     /// # Safety
     ///
     /// The reserved root must map what the code that runs now needs of TTBR0.
-    pub(super) unsafe fn load_reserved(&self, my: &CpuSlot, loaded: Loaded) {
+    pub(super) unsafe fn load_reserved(&self, my: &CpuSlot) {
+        let old = loaded_space::get::<W>(my);
         my.seen.loaded.store(Loaded::SWITCHING.0, Relaxed);
         // SAFETY: promised by the caller.
-        unsafe { self.pass_reserved(my, loaded) };
+        unsafe { self.pass_reserved(old) };
         my.seen.loaded.store(Loaded::KERNEL.0, Release);
     }
 
@@ -161,7 +162,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             return Outer(OuterState::Idle);
         }
         // SAFETY: kernel code runs, which the reserved root suits: the kernel said so with `Config`.
-        unsafe { self.load_reserved(my, loaded) };
+        unsafe { self.load_reserved(my) };
         Outer(OuterState::Used(loaded.id()))
     }
 
@@ -180,7 +181,4 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             unsafe { self.switch_to(space) }
         }
     }
-
-    /// For the type's documentation: how many ASIDs fit.
-    pub(super) const ASID_CAPACITY: u64 = Asids::<W, A>::CAPACITY;
 }

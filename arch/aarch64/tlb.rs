@@ -1,21 +1,23 @@
-//! [`Broadcast`]: the arm64 flusher that reaches all CPUs by broadcast.
+//! [`Tlb`]: the arm64 flusher.
 
 use core::marker::PhantomData;
 
 use super::{
     Config, InitError, Instructions,
-    asid::Asids,
     config::{ROOT_MASK, Settings},
     entry::needs_flush,
+    features::Features,
     flush::Reach,
+    policy::{self, AlwaysBroadcast, NeverLoaded, NotRunning, Policy},
     regime,
 };
 use crate::{
     addr::{Paging, Range},
+    asid::{Asids, TooManyPins},
     atomic::{Ordering::Relaxed, const_unless_loom},
     error::{OnlineError, RetireError, SpaceError},
     flusher::{Needed, Outer, Scope, TlbFlusher},
-    platform::Platform,
+    platform::{IrqsOff, Platform},
     private::Private,
     request::Request,
     slot::{CpuSlot, Loaded},
@@ -26,20 +28,38 @@ use crate::{
 #[derive(Debug)]
 pub struct Hardware;
 
-/// The arm64 flusher that broadcasts each invalidation.
+/// The arm64 flusher with a policy `M`.
 ///
 /// `P` is the kernel's side, `I` the machine's instructions, `W` the number of 64-CPU words, `A` the number of 64-ASID
-/// words: 1024 (8 KiB) for 16-bit ASIDs, 4 for 8-bit ones.
+/// words: 1024 (two bitmaps of 8 KiB) for 16-bit ASIDs, 4 (32 bytes each) for 8-bit ones.
 #[derive(Debug)]
-pub struct Broadcast<P, I = Hardware, const W: usize = 1, const A: usize = 1024> {
+pub struct Tlb<P, M, I = Hardware, const W: usize = 1, const A: usize = 1024> {
     pub(super) settings: Settings,
     /// The translation features of the first CPU that came online, 0 before.
     pub(super) features: Private,
-    pub(crate) asids: Asids<A>,
-    _types: PhantomData<fn() -> (P, I)>,
+    pub(crate) asids: Asids<W, A>,
+    _types: PhantomData<fn() -> (P, M, I)>,
 }
 
-impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, I, W, A> {
+/// Broadcasts each invalidation.
+///
+/// See [`Tlb`] and [`TlbFlusher`].
+pub type Broadcast<P, I = Hardware, const W: usize = 1, const A: usize = 1024> =
+    Tlb<P, AlwaysBroadcast, I, W, A>;
+
+/// Keeps flushes on this CPU while no other has ever loaded the space.
+///
+/// See [`policy`], [`Tlb`] and [`TlbFlusher`].
+pub type ActiveCpu<P, I = Hardware, const W: usize = 1, const A: usize = 1024> =
+    Tlb<P, NeverLoaded, I, W, A>;
+
+/// Keeps flushes on this CPU while no other runs the space.
+///
+/// See [`policy`], [`Tlb`] and [`TlbFlusher`].
+pub type Local<P, I = Hardware, const W: usize = 1, const A: usize = 1024> =
+    Tlb<P, NotRunning, I, W, A>;
+
+impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tlb<P, M, I, W, A> {
     const_unless_loom! {
         /// A flusher that is not initialized. For a `static`.
         #[allow(clippy::new_without_default)]
@@ -59,7 +79,7 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
         }
     }
 
-    /// Configures the flusher, before any CPU is online. Reads how many ASIDs this CPU has.
+    /// Configures the flusher, before any CPU is online. Reads what this CPU offers.
     ///
     /// # Errors
     ///
@@ -68,10 +88,20 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> Broadcast<P, 
         if let Some(level) = regime::unserved_level::<I>() {
             return Err(InitError::WrongRegime { level });
         }
-        if regime::asid_in_ttbr1::<I>() {
-            return Err(InitError::AsidInTtbr1);
+        let features = Features::detect::<I>();
+        let asids = features.asids().min(64 * A as u64);
+        // After a rollover every CPU may keep one, and the space that caused it needs another.
+        if P::CPUS as u64 + 1 >= asids {
+            return Err(InitError::TooFewAsids { asids });
         }
-        self.settings.set(&config, regime::asid_limit::<I>())
+        let asid_in_ttbr1 = regime::asid_in_ttbr1::<I>();
+        self.settings.set(&config, &features, asid_in_ttbr1)
+    }
+
+    /// What was found by `init`.
+    #[inline]
+    pub fn features(&self) -> Features {
+        self.settings.features()
     }
 
     /// This CPU's slot, which must be online.
@@ -99,8 +129,8 @@ pub(super) fn retired(id: u64) -> ! {
     panic!("shootdown: space {id} is used after it has retired");
 }
 
-impl<P: Platform, I: Instructions, const W: usize, const A: usize> TlbFlusher<W>
-    for Broadcast<P, I, W, A>
+impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> TlbFlusher<W>
+    for Tlb<P, M, I, W, A>
 {
     type Platform = P;
     type Reach = Reach;
@@ -109,7 +139,6 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> TlbFlusher<W>
         self.settings.paging()
     }
 
-    /// Takes an ASID for the space, which `retire` gives back.
     fn space(&self, root: u64) -> Result<Space<W>, SpaceError> {
         if !self.settings.is_initialized() {
             return Err(SpaceError::NotInitialized);
@@ -117,8 +146,7 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> TlbFlusher<W>
         if root & !ROOT_MASK != 0 {
             return Err(SpaceError::BadRoot { root });
         }
-        let asid = self.asids.take(self.settings.asids())?;
-        Ok(Space::new(root, u64::from(asid)))
+        Ok(Space::new(root))
     }
 
     fn online(&self) -> Result<(), OnlineError> {
@@ -182,8 +210,14 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> TlbFlusher<W>
         self.retire_space(space)
     }
 
-    fn share_with_device(&self, _space: &Space<W>) {
-        // Every flush is broadcast, which devices that share the table listen to.
+    fn share_with_device(&self, space: &Space<W>) -> Result<(), SpaceError> {
+        let limit = self.features().asids();
+        let _irqs = IrqsOff::<P>::new();
+        self.asids
+            .pin::<P>(&space.tag, limit)
+            .map_err(|TooManyPins| SpaceError::TagsExhausted { limit })?;
+        policy::share(space);
+        Ok(())
     }
 
     unsafe fn declare_dead(&self, cpu: usize) {
@@ -192,7 +226,7 @@ impl<P: Platform, I: Instructions, const W: usize, const A: usize> TlbFlusher<W>
 
     #[inline]
     fn announce(&self, scope: Scope<'_, W>, request: &Request, reach: &mut Reach) -> u64 {
-        self.broadcast(scope, request, reach);
+        self.issue(scope, request, reach);
         0
     }
 

@@ -1,6 +1,6 @@
 //! The initiator's first half: make a change known, choose the targets, tell them.
 
-use super::{Courier, Instructions, Tlb, courier, loaded_space, payload, wait::Reach};
+use super::{Courier, Instructions, Tlb, courier, payload, wait::Reach, trim_mail};
 use crate::{
     atomic::Ordering::Acquire,
     coverage::{Branch, took},
@@ -99,7 +99,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
                 my.counters.elided_away.add(1);
                 space.away.add(1);
                 if trim {
-                    loaded_space::post_trim(slot, space);
+                    trim_mail::post(slot, space);
                 }
             }
         });

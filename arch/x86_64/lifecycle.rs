@@ -1,6 +1,6 @@
 //! CPUs come and go.
 
-use super::{Courier, Instructions, Tlb, control, loaded_space, pcid::PcidSlots};
+use super::{Courier, Instructions, Tlb, control, pcid::PcidSlots, trim_mail};
 use crate::{
     atomic::Ordering::{Relaxed, Release, SeqCst},
     coverage::{Branch, took},
@@ -102,6 +102,6 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         let slot: &CpuSlot = P::slot(cpu);
         slot.seen.loaded.store(Loaded::OFFLINE.0, SeqCst);
         self.online.remove(cpu);
-        loaded_space::take_trim::<W>(slot, |space| space.cpus.remove(cpu));
+        trim_mail::take::<W>(slot, |space| space.cpus.remove(cpu));
     }
 }

@@ -23,7 +23,6 @@ mod instructions;
 #[cfg(target_arch = "x86_64")]
 mod leaf;
 mod lifecycle;
-mod loaded_space;
 mod page_range;
 mod payload;
 mod pcid;
@@ -32,6 +31,7 @@ mod serve;
 mod switch;
 mod tlb;
 mod trim;
+mod trim_mail;
 mod wait;
 
 pub use config::{Config, InitError, Isolation};

@@ -1,6 +1,6 @@
 //! The end of a space.
 
-use super::{Courier, Instructions, Tlb, courier, loaded_space, wait::Reach};
+use super::{Courier, Instructions, Tlb, courier, wait::Reach, trim_mail};
 use crate::{
     atomic::Ordering::Acquire,
     coverage::{Branch, took},
@@ -101,7 +101,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         let mut patience = Patience::default();
         while space.trims.load(Acquire) != 0 {
             for cpu in 0..P::CPUS {
-                if loaded_space::retract_trim(P::slot(cpu), space) {
+                if trim_mail::retract(P::slot(cpu), space) {
                     took(Branch::RetireStoleTrim);
                 }
             }

@@ -4,10 +4,11 @@
 //! backwards: a nested handler could publish a later one than the outer handler is about to.
 
 use super::{
-    Courier, Instructions, InvpcidKind, Tlb, control, loaded_space, payload,
+    Courier, Instructions, InvpcidKind, Tlb, control, payload,
     pcid::{KERNEL_PCID, PcidSlots},
 };
 use crate::{
+    loaded_space,
     atomic::{
         Ordering::{Relaxed, Release, SeqCst},
         fence,

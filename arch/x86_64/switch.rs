@@ -5,10 +5,10 @@
 use super::{
     Courier, Instructions, Tlb,
     announce::retired,
-    control, loaded_space,
-    pcid::{Entries, PcidSlots},
+    control, pcid::{Entries, PcidSlots},
 };
 use crate::{
+    loaded_space,
     atomic::Ordering::{Relaxed, Release},
     coverage::{Branch, took},
     flusher::{Outer, OuterState},

@@ -3,7 +3,7 @@
 //! Only the CPU itself may clear its bit. Were an initiator to clear it, the CPU could be on its way back meanwhile,
 //! having found its bit set, and another initiator would miss it.
 
-use super::{Courier, Instructions, Tlb, loaded_space};
+use super::{Courier, Instructions, Tlb, trim_mail};
 use crate::{
     atomic::Ordering::Relaxed,
     coverage::{Branch, took},
@@ -16,7 +16,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     /// Takes a trim request, if there is one. Interrupts are off, and no switch is under way.
     #[inline]
     pub(super) fn answer_trim(&self, my: &CpuSlot, me: usize) {
-        loaded_space::take_trim::<W>(my, |space| {
+        trim_mail::take::<W>(my, |space| {
             let loaded = Loaded(my.seen.loaded.load(Relaxed));
             if loaded.is_space() && loaded.id() == space.id && !broken(Broken::TrimLoaded) {
                 took(Branch::TrimRefused);

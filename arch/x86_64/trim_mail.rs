@@ -1,33 +1,14 @@
-//! The two places where an address stands for a space: a CPU's loaded space, and a trim request.
+//! Trim requests: a space's address in a CPU's mailbox.
 
 use crate::{
     atomic::Ordering::{AcqRel, Acquire, Relaxed, Release},
-    slot::{CpuSlot, Loaded},
+    slot::CpuSlot,
     space::Space,
 };
 
-/// Notes that `space` is what this CPU loads.
-#[inline(always)]
-pub(super) fn set<const W: usize>(my: &CpuSlot, space: &Space<W>) {
-    my.space.set(core::ptr::from_ref(space).cast());
-}
-
-/// The space that this CPU has loaded, lazy or not. Called by the slot's owner with interrupts off.
-#[inline(always)]
-pub(super) fn get<const W: usize>(my: &CpuSlot) -> Option<&Space<W>> {
-    if !Loaded(my.seen.loaded.load(Relaxed)).is_space() {
-        return None;
-    }
-    // SAFETY: 1. `loaded` names a space, so `set` ran on this CPU before with a `&Space<W>`: a slot belongs to one
-    //    flusher, which has one `W`. 2. The caller of `switch` promised that the space stays alive, where it is, until
-    //    `retire` says `Ok`. 3. `retire` says so only once no CPU has the space loaded: it reads `loaded` after
-    //    this CPU has left it, and here we have not. 4. A space is only ever shared, never borrowed mutably, meanwhile.
-    Some(unsafe { &*my.space.get().cast() })
-}
-
 /// Asks the CPU of `slot` to leave the mask of `space`, unless it has another such request. The owner takes it when it
 /// next serves or switches: no interrupt is sent.
-pub(super) fn post_trim<const W: usize>(slot: &CpuSlot, space: &Space<W>) {
+pub(super) fn post<const W: usize>(slot: &CpuSlot, space: &Space<W>) {
     if slot.mail.trim.load(Relaxed) != 0 {
         return;
     }
@@ -43,7 +24,7 @@ pub(super) fn post_trim<const W: usize>(slot: &CpuSlot, space: &Space<W>) {
 /// Takes the trim request of `slot`, if there is one, and lets `answer` act on the space. Called by the slot's
 /// owner, or on behalf of a CPU that is stopped.
 #[inline]
-pub(super) fn take_trim<const W: usize>(slot: &CpuSlot, answer: impl FnOnce(&Space<W>)) {
+pub(super) fn take<const W: usize>(slot: &CpuSlot, answer: impl FnOnce(&Space<W>)) {
     if slot.mail.trim.load(Relaxed) == 0 {
         return;
     }
@@ -51,7 +32,7 @@ pub(super) fn take_trim<const W: usize>(slot: &CpuSlot, answer: impl FnOnce(&Spa
     if address == 0 {
         return;
     }
-    // SAFETY: 1. `post_trim` put the address of a `Space<W>` there and exposed it. 2. It counted the request in `trims`
+    // SAFETY: 1. `post` put the address of a `Space<W>` there and exposed it. 2. It counted the request in `trims`
     //    before; neither `retire` says `Ok` nor does `drop` return before that count is 0. 3. Only the swap's winner
     //    decrements it, below, and that is the last access.
     let space = unsafe { &*core::ptr::with_exposed_provenance::<Space<W>>(address as usize) };
@@ -60,7 +41,7 @@ pub(super) fn take_trim<const W: usize>(slot: &CpuSlot, answer: impl FnOnce(&Spa
 }
 
 /// Takes a trim request for `space` back, if it is still in the mailbox.
-pub(super) fn retract_trim<const W: usize>(slot: &CpuSlot, space: &Space<W>) -> bool {
+pub(super) fn retract<const W: usize>(slot: &CpuSlot, space: &Space<W>) -> bool {
     let address = core::ptr::from_ref(space).expose_provenance() as u64;
     let taken = slot.mail.trim.load(Acquire) == address
         && slot

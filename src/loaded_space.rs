@@ -1,0 +1,26 @@
+//! The one place where a CPU's loaded space is a pointer.
+
+use crate::{
+    atomic::Ordering::Relaxed,
+    slot::{CpuSlot, Loaded},
+    space::Space,
+};
+
+/// Notes that `space` is what this CPU loads.
+#[inline(always)]
+pub(crate) fn set<const W: usize>(my: &CpuSlot, space: &Space<W>) {
+    my.space.set(core::ptr::from_ref(space).cast());
+}
+
+/// The space that this CPU has loaded, lazy or not. Called by the slot's owner with interrupts off.
+#[inline(always)]
+pub(crate) fn get<const W: usize>(my: &CpuSlot) -> Option<&Space<W>> {
+    if !Loaded(my.seen.loaded.load(Relaxed)).is_space() {
+        return None;
+    }
+    // SAFETY: 1. `loaded` names a space, so `set` ran on this CPU before with a `&Space<W>`: a slot belongs to one
+    //    flusher, which has one `W`. 2. The caller of `switch` promised that the space stays alive, where it is, until
+    //    `retire` says `Ok`. 3. `retire` says so only once no CPU has the space loaded or is between two
+    //    spaces: it reads `loaded` after this CPU has left it, and here we have not. 4. A space is only ever shared, never borrowed mutably, meanwhile.
+    Some(unsafe { &*my.space.get().cast() })
+}
