@@ -96,7 +96,9 @@ impl<const W: usize, const A: usize> Asids<W, A> {
         // Acquire: a space whose tag is current was given it before.
         if before != 0
             && self.is_current(now)
-            && active.compare_exchange(before, now, AcqRel, Relaxed).is_ok()
+            && active
+                .compare_exchange(before, now, AcqRel, Relaxed)
+                .is_ok()
         {
             took(Branch::AsidFast);
             return Self::asid(now);

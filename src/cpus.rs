@@ -241,7 +241,11 @@ impl<const W: usize> CpuMask<W> {
 
     /// Removes all CPUs but `keep`. Costs one load a word in use where there is nothing to remove.
     pub(crate) fn keep_only(&self, keep: Option<usize>) {
-        let mut words = if W == 1 { 1 } else { self.summary.load(Acquire) };
+        let mut words = if W == 1 {
+            1
+        } else {
+            self.summary.load(Acquire)
+        };
         while words != 0 {
             let index = words.trailing_zeros() as usize;
             words &= words - 1;

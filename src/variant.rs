@@ -79,6 +79,8 @@ pub enum Broken {
     RetireSwitchingGone,
     /// Retire leaves trim requests, which hold the space's address, in mailboxes.
     RetireTrimKept,
+    /// A trim request is posted without a look at retirement.
+    TrimPostedLate,
     /// arm64: no full barrier between retirement and the look at what CPUs have loaded.
     NoRetireBarrier,
     /// The batch forgets all members but the last.

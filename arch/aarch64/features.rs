@@ -102,6 +102,9 @@ mod tests {
         };
         assert_eq!(lpa2.base_unit(Granule::Size4K), BaseUnit::Kib64);
         assert_eq!(lpa2.base_unit(Granule::Size64K), BaseUnit::Page);
-        assert_eq!(Features::default().base_unit(Granule::Size16K), BaseUnit::Page);
+        assert_eq!(
+            Features::default().base_unit(Granule::Size16K),
+            BaseUnit::Page
+        );
     }
 }

@@ -91,7 +91,11 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
                 // Read after the barrier: if a rollover gives the space another ASID meanwhile, whoever loads it under that
                 // walks the tables as they are now (Linux 5e10f9887ed8).
                 let asid = early.unwrap_or_else(|| self.asid(space));
-                (place, asid, Operations::of_space(leaf, place == Where::Here))
+                (
+                    place,
+                    asid,
+                    Operations::of_space(leaf, place == Where::Here),
+                )
             }
             Scope::Kernel => {
                 Self::publish_stores();
@@ -115,7 +119,11 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
                     self.by_pages(operations, asid, range, request)
                 }
                 None => {
-                    took(if kernel { Branch::TlbiAll } else { Branch::TlbiAsid });
+                    took(if kernel {
+                        Branch::TlbiAll
+                    } else {
+                        Branch::TlbiAsid
+                    });
                     self.tlbi(operations.all, by_asid(asid));
                     1
                 }
@@ -140,9 +148,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             }
             Where::Here => {
                 counters.local.add(1);
-                counters
-                    .local_tables
-                    .add(u64::from(request.reaches_lazy()));
+                counters.local_tables.add(u64::from(request.reaches_lazy()));
             }
             Where::Nowhere => {
                 counters.local.add(1);
@@ -211,7 +217,11 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             }
             return issued;
         }
-        let hint = if hint { level_hint(granule, range.stride()) } else { 0 };
+        let hint = if hint {
+            level_hint(granule, range.stride())
+        } else {
+            0
+        };
         for page in range.iter() {
             self.tlbi(operations.address, by_address(asid, page) | hint);
         }
@@ -234,7 +244,11 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
     #[inline(always)]
     fn asid(&self, space: &Space<W>) -> u16 {
         let asid = space.tag.load(Acquire) as u16;
-        if broken(Broken::TlbiWrongAsid) { asid ^ 1 } else { asid }
+        if broken(Broken::TlbiWrongAsid) {
+            asid ^ 1
+        } else {
+            asid
+        }
     }
 
     /// Waits until the invalidations that this CPU issued are complete.

@@ -1,6 +1,6 @@
 //! The initiator's first half: make a change known, choose the targets, tell them.
 
-use super::{Courier, Instructions, Tlb, courier, payload, wait::Reach, trim_mail};
+use super::{Courier, Instructions, Tlb, courier, payload, trim_mail, wait::Reach};
 use crate::{
     atomic::Ordering::Acquire,
     coverage::{Branch, took},

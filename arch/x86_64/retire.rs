@@ -1,6 +1,6 @@
 //! The end of a space.
 
-use super::{Courier, Instructions, Tlb, courier, wait::Reach, trim_mail};
+use super::{Courier, Instructions, Tlb, courier, trim_mail, wait::Reach};
 use crate::{
     atomic::Ordering::Acquire,
     coverage::{Branch, took},

@@ -8,13 +8,13 @@ use super::{
     pcid::{KERNEL_PCID, PcidSlots},
 };
 use crate::{
-    loaded_space,
     atomic::{
         Ordering::{Relaxed, Release, SeqCst},
         fence,
     },
     coverage::{Branch, took},
     domain::CatchUp,
+    loaded_space,
     platform::{IpiPlatform, IrqsOff},
     slot::{CpuSlot, Loaded},
     space::Space,

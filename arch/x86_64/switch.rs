@@ -5,13 +5,14 @@
 use super::{
     Courier, Instructions, Tlb,
     announce::retired,
-    control, pcid::{Entries, PcidSlots},
+    control,
+    pcid::{Entries, PcidSlots},
 };
 use crate::{
-    loaded_space,
     atomic::Ordering::{Relaxed, Release},
     coverage::{Branch, took},
     flusher::{Outer, OuterState},
+    loaded_space,
     platform::{IpiPlatform, IrqsOff},
     slot::{CpuSlot, Loaded},
     space::Space,

@@ -1,9 +1,13 @@
 //! Trim requests: a space's address in a CPU's mailbox.
 
 use crate::{
-    atomic::Ordering::{AcqRel, Acquire, Relaxed, Release},
+    atomic::{
+        Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+        fence,
+    },
     slot::CpuSlot,
     space::Space,
+    variant::{Broken, broken},
 };
 
 /// Asks the CPU of `slot` to leave the mask of `space`, unless it has another such request. The owner takes it when it
@@ -12,8 +16,19 @@ pub(super) fn post<const W: usize>(slot: &CpuSlot, space: &Space<W>) {
     if slot.mail.trim.load(Relaxed) != 0 {
         return;
     }
-    // Before the address is posted: `retire` and `drop` wait for, or stop at, a count that is not zero.
+    // Counted before the address is posted: `retire` and `drop` wait for, or stop at, a count that is not zero. And
+    // before retirement is looked at, so that a flush that is late does not post what `retire` has searched for:
+    //
+    // late flush                 retire
+    // trims += 1                 RETIRED
+    // full barrier               full barrier
+    // RETIRED? then take back    trims == 0? then done
     space.trims.fetch_add(1, AcqRel);
+    fence(SeqCst);
+    if space.domain.is_retired() && !broken(Broken::TrimPostedLate) {
+        space.trims.fetch_sub(1, Release);
+        return;
+    }
     let address = core::ptr::from_ref(space).expose_provenance() as u64;
     let posted = slot.mail.trim.compare_exchange(0, address, AcqRel, Relaxed);
     if posted.is_err() {

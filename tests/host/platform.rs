@@ -17,6 +17,10 @@ pub struct Registers {
     pub efer: u64,
     pub tcr: u64,
     pub mmfr0: u64,
+    pub mmfr2: u64,
+    pub isar0: u64,
+    pub midr: u64,
+    pub ttbr1: u64,
     pub level: u8,
     pub hcr: u64,
 }
@@ -28,6 +32,10 @@ impl Registers {
         efer: 1 << 11,
         tcr: 1 << 36,
         mmfr0: 2 << 4,
+        mmfr2: 0,
+        isar0: 0,
+        midr: 0x410f_d083,
+        ttbr1: 0x4000_1000,
         level: 1,
         hcr: 0,
     };
@@ -193,6 +201,22 @@ unsafe impl shootdown::aarch64::Instructions for LogArm {
     }
     fn id_aa64mmfr0() -> u64 {
         registers().mmfr0
+    }
+    fn id_aa64mmfr2() -> u64 {
+        registers().mmfr2
+    }
+    fn id_aa64isar0() -> u64 {
+        registers().isar0
+    }
+    fn midr() -> u64 {
+        registers().midr
+    }
+    fn read_ttbr1() -> u64 {
+        registers().ttbr1
+    }
+    unsafe fn write_ttbr1(value: u64) {
+        log(format!("ttbr1 {value:#x}"));
+        set_registers(|registers| registers.ttbr1 = value);
     }
     fn tcr() -> u64 {
         registers().tcr
