@@ -25,6 +25,7 @@ use crate::{
     cpus::CpuMask,
     platform::Platform,
     polling_lock::PollingLock,
+    space::Space,
     variant::{Broken, broken},
 };
 
@@ -79,20 +80,20 @@ impl<const W: usize, const A: usize> Asids<W, A> {
         (tag ^ self.generation.load(Relaxed)) < GENERATION
     }
 
-    /// Gives the space whose tag is `tag` a valid ASID and notes it as active on `cpu`. `limit` is the number of
+    /// Gives `space` a valid ASID and notes it as active on `cpu`. `limit` is the number of
     /// ASIDs, `flush_all` drops everything from this CPU's TLB, `forgotten` is called when the space got
     /// another ASID and no CPU has anything of an earlier one. Called by `cpu` with interrupts off.
     #[inline]
     pub(crate) fn activate<P: Platform>(
         &self,
-        tag: &AtomicU64,
+        space: &Space<W>,
         cpu: usize,
         limit: u64,
         flush_all: impl FnOnce(),
         forgotten: impl FnOnce(),
     ) -> u16 {
         let active = &P::slot(cpu).mail.active_asid;
-        let (now, before) = (tag.load(Relaxed), active.load(Relaxed));
+        let (now, before) = (space.tag.load(Relaxed), active.load(Relaxed));
         // Acquire: a space whose tag is current was given it before.
         if before != 0
             && self.is_current(now)
@@ -103,13 +104,13 @@ impl<const W: usize, const A: usize> Asids<W, A> {
             took(Branch::AsidFast);
             return Self::asid(now);
         }
-        self.activate_slowly::<P>(tag, cpu, limit, flush_all, forgotten)
+        self.activate_slowly::<P>(space, cpu, limit, flush_all, forgotten)
     }
 
     #[cold]
     fn activate_slowly<P: Platform>(
         &self,
-        tag: &AtomicU64,
+        space: &Space<W>,
         cpu: usize,
         limit: u64,
         flush_all: impl FnOnce(),
@@ -117,13 +118,13 @@ impl<const W: usize, const A: usize> Asids<W, A> {
     ) -> u16 {
         took(Branch::AsidSlow);
         let _held = self.lock.lock(P::relax);
-        let mut now = tag.load(Relaxed);
+        let mut now = space.tag.load(Relaxed);
         let mut moved = false;
         if !self.is_current(now) {
-            let (fresh, kept) = self.renew::<P>(now, limit);
+            let (fresh, kept) = self.renew::<P>(now, space.is_shared(), limit);
             moved = !kept;
             now = fresh;
-            tag.store(now, Release);
+            space.tag.store(now, Release);
         }
         if self.flush_pending.contains(cpu) {
             // Before this CPU can load an ASID of the new generation (invariant 8).
@@ -142,7 +143,7 @@ impl<const W: usize, const A: usize> Asids<W, A> {
 
     /// A tag of this generation for a space that has `old`, and whether its ASID is still its own: then what TLBs hold
     /// of it is still the space's.
-    fn renew<P: Platform>(&self, old: u64, limit: u64) -> (u64, bool) {
+    fn renew<P: Platform>(&self, old: u64, pinned: bool, limit: u64) -> (u64, bool) {
         let generation = self.generation.load(Relaxed);
         if old != 0 {
             let same = generation | u64::from(Self::asid(old));
@@ -150,7 +151,8 @@ impl<const W: usize, const A: usize> Asids<W, A> {
                 took(Branch::AsidReserved);
                 return (same, true);
             }
-            if get(&self.pinned, Self::asid(old)) {
+            // Its own pin, not that of a space that has this ASID since the tag became old.
+            if pinned {
                 return (same, true);
             }
             // Nobody took it since the rollover. Its old entries are dropped by each CPU's pending flush.
@@ -228,33 +230,34 @@ impl<const W: usize, const A: usize> Asids<W, A> {
         P::slot(cpu).mail.reserved_asid.store(0, Relaxed);
     }
 
-    /// Gives the space an ASID that it keeps over rollovers, for a device. At most as many as leave one for each CPU.
-    pub(crate) fn pin<P: Platform>(&self, tag: &AtomicU64, limit: u64) -> Result<(), TooManyPins> {
+    /// Gives the space an ASID that it keeps over rollovers, and marks it as shared with a device. At most as many as
+    /// leave one for each CPU and one to spare.
+    pub(crate) fn pin<P: Platform>(&self, space: &Space<W>, limit: u64) -> Result<(), TooManyPins> {
         let _held = self.lock.lock(P::relax);
-        let most = limit.min(64 * A as u64) - 1 - P::CPUS as u64;
-        let pins = self.pins.load(Relaxed);
-        let mut now = tag.load(Relaxed);
-        if now != 0 && get(&self.pinned, Self::asid(now)) {
+        if space.is_shared() {
             return Ok(());
         }
+        let most = limit.min(64 * A as u64) - 1 - P::CPUS as u64;
+        let pins = self.pins.load(Relaxed);
         if pins + 1 >= most {
             return Err(TooManyPins);
         }
+        let mut now = space.tag.load(Relaxed);
         if !self.is_current(now) {
-            now = self.renew::<P>(now, limit).0;
-            tag.store(now, Release);
+            now = self.renew::<P>(now, false, limit).0;
+            space.tag.store(now, Release);
         }
         set(&self.pinned, Self::asid(now));
         self.pins.store(pins + 1, Relaxed);
+        space.share();
         Ok(())
     }
 
-    /// Takes a pin back, if there is one.
-    pub(crate) fn unpin<P: Platform>(&self, tag: &AtomicU64) {
+    /// Takes the space's pin back, if it has one.
+    pub(crate) fn unpin<P: Platform>(&self, space: &Space<W>) {
         let _held = self.lock.lock(P::relax);
-        let asid = Self::asid(tag.load(Relaxed));
-        if asid != RESERVED && get(&self.pinned, asid) {
-            clear(&self.pinned, asid);
+        if space.is_shared() {
+            clear(&self.pinned, space.tag());
             self.pins.store(self.pins.load(Relaxed) - 1, Relaxed);
         }
     }

@@ -47,6 +47,8 @@ pub struct Space<const W: usize = 1> {
 
 /// The bits of `active` that are not 0 while a CPU runs the space.
 pub(crate) const ACTIVE_CPUS: u64 = u32::MAX as u64;
+/// The bit of `active` that says that a device uses the space: its hardware tag is pinned.
+const SHARED: u64 = 1 << 63;
 
 impl<const W: usize> Space<W> {
     const_unless_loom! {
@@ -102,6 +104,16 @@ impl<const W: usize> Space<W> {
         // clears the entry             reads gathers: not 0, unless the flush is complete
         fence(Acquire);
         self.gathers.load(Acquire) != 0
+    }
+
+    /// Whether a device uses the space.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.active.load(Acquire) & SHARED != 0
+    }
+
+    /// Notes that a device uses the space.
+    pub(crate) fn share(&self) {
+        self.active.fetch_or(SHARED, SeqCst);
     }
 
     /// Marks the space before a gather's first page-table change. Gives how many gathers were open.

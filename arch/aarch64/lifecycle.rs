@@ -118,7 +118,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         if tag != 0 {
             self.flush_retired(tag);
             let _irqs = IrqsOff::<P>::new();
-            self.asids.unpin::<P>(&space.tag);
+            self.asids.unpin::<P>(space);
         }
         policy::retire(space);
         Ok(())

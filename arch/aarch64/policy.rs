@@ -124,8 +124,6 @@ pub(super) enum Where {
     Everywhere,
 }
 
-/// `Space::active`, above [`ACTIVE_CPUS`]: a device uses the space.
-const SHARED: u64 = 1 << 63;
 /// `ActiveCpu`: more than one CPU has loaded the space. Else the CPU's number plus one, or 0.
 const SEVERAL: u64 = ACTIVE_CPUS;
 
@@ -241,11 +239,6 @@ pub(super) fn forgotten<const W: usize>(kind: Kind, space: &Space<W>) {
     if kind == Kind::ActiveCpu {
         space.active.fetch_and(!ACTIVE_CPUS, AcqRel);
     }
-}
-
-/// From now on all flushes are broadcast.
-pub(super) fn share<const W: usize>(space: &Space<W>) {
-    space.active.fetch_or(SHARED, AcqRel);
 }
 
 /// Nobody runs the space any more, and nobody will.

@@ -62,7 +62,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             unsafe { self.pass_reserved(old) };
         }
         let asid = self.asids.activate::<P>(
-            &space.tag,
+            space,
             me,
             self.settings.features().asids(),
             || self.flush_cpu(),

@@ -8,7 +8,7 @@ use super::{
     entry::needs_flush,
     features::Features,
     flush::Reach,
-    policy::{self, AlwaysBroadcast, NeverLoaded, NotRunning, Policy},
+    policy::{AlwaysBroadcast, NeverLoaded, NotRunning, Policy},
     regime,
 };
 use crate::{
@@ -28,6 +28,9 @@ use crate::{
 #[derive(Debug)]
 pub struct Hardware;
 
+/// The types that a flusher is made for, without owning any.
+type Types<P, M, I> = fn() -> (P, M, I);
+
 /// The arm64 flusher with a policy `M`.
 ///
 /// `P` is the kernel's side, `I` the machine's instructions, `W` the number of 64-CPU words, `A` the number of 64-ASID
@@ -38,7 +41,7 @@ pub struct Tlb<P, M, I = Hardware, const W: usize = 1, const A: usize = 1024> {
     /// The translation features of the first CPU that came online, 0 before.
     pub(super) features: Private,
     pub(crate) asids: Asids<W, A>,
-    _types: PhantomData<fn() -> (P, M, I)>,
+    _types: PhantomData<Types<P, M, I>>,
 }
 
 /// Broadcasts each invalidation.
@@ -214,10 +217,8 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         let limit = self.features().asids();
         let _irqs = IrqsOff::<P>::new();
         self.asids
-            .pin::<P>(&space.tag, limit)
-            .map_err(|TooManyPins| SpaceError::TagsExhausted { limit })?;
-        policy::share(space);
-        Ok(())
+            .pin::<P>(space, limit)
+            .map_err(|TooManyPins| SpaceError::TagsExhausted { limit })
     }
 
     unsafe fn declare_dead(&self, cpu: usize) {

@@ -424,6 +424,7 @@ fn a_space_that_only_this_cpu_has_ever_loaded_is_flushed_here() {
     );
     // SAFETY: as above.
     unsafe { TLB.unload() };
+    take_log();
     assert_eq!(
         flush(one)[1],
         "tlbi Vale1 0x1000000000005",
