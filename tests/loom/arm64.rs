@@ -5,11 +5,14 @@ use std::mem::ManuallyDrop;
 use shootdown::{
     Granule, Paging, Space, TlbFlusher,
     aarch64::{Broadcast, Config, Instructions, Tlbi},
+    variant::Broken,
 };
 
 use crate::{
-    explore::{Scenario, unless_retired},
-    machine::{Kernel, Page, machine, on, start},
+    explore::{STALE, Scenario, unless_retired},
+    machine::{machine, on, start},
+    page::Page,
+    platform::Kernel,
 };
 
 struct Machine {
@@ -90,12 +93,35 @@ fn unload() {
     unsafe { ARM64.tlb.unload() }
 }
 
+const COME_BACK: Scenario = Scenario::full(|| load(true));
+const FIRST_VISIT: Scenario = Scenario::full(|| load(false));
+
 #[test]
-fn come_back_while_retiring() {
-    Scenario::full(|| load(true)).is_clean();
+fn come_back() {
+    COME_BACK.is_clean();
 }
 
 #[test]
-fn first_visit_while_retiring() {
-    Scenario::full(|| load(false)).is_clean();
+fn come_back_without_the_barrier_of_the_switch() {
+    COME_BACK.catches(Broken::NoSwitchBarrier, STALE);
+}
+
+#[test]
+fn come_back_without_the_barrier_of_retire() {
+    COME_BACK.catches(Broken::NoRetireBarrier, STALE);
+}
+
+#[test]
+fn first_visit() {
+    FIRST_VISIT.is_clean();
+}
+
+#[test]
+fn first_visit_without_the_barrier_of_the_switch() {
+    FIRST_VISIT.catches(Broken::NoSwitchBarrier, STALE);
+}
+
+#[test]
+fn first_visit_without_the_barrier_of_retire() {
+    FIRST_VISIT.catches(Broken::NoRetireBarrier, STALE);
 }

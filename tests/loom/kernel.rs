@@ -4,7 +4,8 @@ use shootdown::{TlbFlusher, variant::Broken};
 
 use crate::{
     explore::{STALE, Scenario},
-    machine::{Machine, Page, boot, config, on, start},
+    machine::{Machine, boot, config, on, start},
+    page::Page,
 };
 
 fn unmap_kernel_page(machine: &'static Machine) {
@@ -55,6 +56,33 @@ fn online_without_the_barrier_after_the_mask() {
         online_and_offline(machine);
     })
     .fails(STALE);
+}
+
+/// CPU 1 goes offline and comes back.
+const BOUNCE: Scenario = Scenario::bounded(
+    || {
+        let machine = boot(2, config());
+        on(1, || machine.access(Page::Kernel));
+        let cpu1 = start(1, || {
+            machine.tlb.offline();
+            machine.tlb.online().unwrap();
+            machine.access(Page::Kernel);
+            machine.tlb.offline();
+        });
+        unmap_kernel_page(machine);
+        cpu1.join().unwrap();
+    },
+    3,
+);
+
+#[test]
+fn offline_and_online() {
+    BOUNCE.is_clean();
+}
+
+#[test]
+fn offline_and_online_flushing_before_it_is_visible() {
+    BOUNCE.catches(Broken::OnlineFlushFirst, STALE);
 }
 
 /// CPU 1 idles on the kernel's root.

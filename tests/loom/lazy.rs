@@ -3,8 +3,10 @@
 use shootdown::{TlbFlusher, variant::Broken};
 
 use crate::{
+    cpu::Before,
     explore::{STALE, Scenario},
-    machine::{Before, Machine, Page, boot, config, on, start},
+    machine::{Machine, boot, config, on, start},
+    page::Page,
 };
 
 /// CPU 1 uses the space, and its TLB holds page X.

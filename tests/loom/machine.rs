@@ -15,125 +15,29 @@
 use std::{
     cell::{Cell, UnsafeCell},
     mem::ManuallyDrop,
-    sync::atomic::{
-        AtomicU64 as Private,
-        Ordering::{self, Relaxed},
-    },
+    sync::atomic::{AtomicU64 as Private, Ordering::Relaxed},
 };
 
 use loom::{
-    sync::atomic::{AtomicU64, Ordering::SeqCst, fence},
+    sync::atomic::AtomicU64,
     thread::{self, JoinHandle},
 };
 use shootdown::{
-    CpuSlot, Cpus, IpiPlatform, Outer, Paging, Platform, Range, Request, Scope, Space, Stride,
-    TlbFlusher,
-    x86_64::{ConcurrentIpi, Config, Features, Instructions, InvpcidKind},
+    Outer, Platform, Request, Scope, Space, TlbFlusher,
+    x86_64::{Auto, Config, Features},
 };
 
-use crate::explore::{FOREVER, STALE};
-
-const CPUS: usize = 3;
-/// Turns of a waiting loop after which nobody will end it: loom lets the other threads go on first.
-const PATIENCE: u64 = 100;
-
-const KERNEL_ROOT: u64 = 0x10_0000;
-const ROOT_A: u64 = 0x20_0000;
-const ROOT_B: u64 = 0x30_0000;
-const NO_FLUSH: u64 = 1 << 63;
+use crate::{
+    cpu::{Before, Cpu, KERNEL_ROOT, ROOT_A, ROOT_B},
+    explore::STALE,
+    page::{PAGES, Page, USER_PAGES},
+    platform::{CPUS, Kernel, Model},
+};
 
 /// An entry that maps the first frame.
 const OLD: u64 = 1;
 /// An entry that does not map it any more.
 const NEW: u64 = 2;
-
-/// The pages: three of space A and one of the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Page {
-    X,
-    Y,
-    Z,
-    Kernel,
-}
-
-const USER_PAGES: [Page; 3] = [Page::X, Page::Y, Page::Z];
-const PAGES: usize = 4;
-/// The kernel's and those of two spaces.
-const PCIDS: usize = 3;
-
-impl Page {
-    const fn address(self) -> u64 {
-        match self {
-            Self::Kernel => 0xffff_8000_0000_0000,
-            user => (user as u64 + 1) << 12,
-        }
-    }
-
-    fn at(address: u64) -> Option<Self> {
-        [Self::X, Self::Y, Self::Z, Self::Kernel]
-            .into_iter()
-            .find(|page| page.address() == address)
-    }
-
-    /// The range of this page.
-    pub fn range(self) -> Range {
-        Range::new(Paging::X86_4_LEVEL, self.address(), 1, Stride::Size4K).unwrap()
-    }
-
-    /// The request to flush this page.
-    pub fn request(self) -> Request {
-        Request::range(self.range())
-    }
-}
-
-/// What a CPU does by itself just before each instruction that changes what it translates by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub enum Before {
-    /// Nothing.
-    Nothing,
-    /// It speculates through what it has loaded.
-    Speculation,
-    /// It takes an NMI whose handler reads user memory if it may.
-    Nmi,
-}
-
-struct Cpu {
-    slot: CpuSlot,
-    interrupt: AtomicU64,
-    cr3: Private,
-    /// By PCID and page; 0 where nothing is cached. The kernel's page is global and stands in PCID 0.
-    tlb: [[Private; PAGES]; PCIDS],
-    turns: Private,
-    /// Whether this CPU's read-modify-writes are no full barriers.
-    weak: Private,
-}
-
-impl Cpu {
-    fn new() -> Self {
-        Self {
-            slot: CpuSlot::new(),
-            interrupt: AtomicU64::new(0),
-            cr3: Private::new(KERNEL_ROOT),
-            tlb: Default::default(),
-            turns: Private::new(0),
-            weak: Private::new(0),
-        }
-    }
-
-    fn pcid(&self) -> usize {
-        (self.cr3.load(Relaxed) & 0xfff) as usize
-    }
-
-    fn root(&self) -> u64 {
-        self.cr3.load(Relaxed) & !0xfff
-    }
-
-    fn cached(&self, page: Page) -> &Private {
-        let pcid = if page == Page::Kernel { 0 } else { self.pcid() };
-        &self.tlb[pcid][page as usize]
-    }
-}
 
 /// Everything of one execution. The first space has the pages, the second one none.
 pub struct Machine {
@@ -158,7 +62,8 @@ loom::thread_local! {
     static CURRENT: Cell<usize> = Cell::new(0);
 }
 
-type Tlb = ConcurrentIpi<Kernel, Model>;
+/// The flusher; its courier is the concurrent one unless another is chosen.
+type Tlb = Auto<Kernel, Model>;
 
 /// A space that a failing execution may forget: it must not be dropped before it has retired.
 fn space(root: u64) -> ManuallyDrop<Space> {
@@ -208,6 +113,11 @@ pub fn on<R>(cpu: usize, f: impl FnOnce() -> R) -> R {
     result
 }
 
+/// The CPU that this thread is.
+pub fn current_cpu() -> usize {
+    CURRENT.with(Cell::get)
+}
+
 /// Starts CPU `cpu`.
 pub fn start<R: 'static>(cpu: usize, f: impl FnOnce() -> R + 'static) -> JoinHandle<R> {
     thread::spawn(move || on(cpu, f))
@@ -215,9 +125,8 @@ pub fn start<R: 'static>(cpu: usize, f: impl FnOnce() -> R + 'static) -> JoinHan
 
 impl Machine {
     fn new() -> Self {
-        let tlb = Tlb::new();
         Self {
-            tlb,
+            tlb: Tlb::new(),
             a: UnsafeCell::new(space(ROOT_A)),
             b: space(ROOT_B),
             cpus: std::array::from_fn(|_| Cpu::new()),
@@ -256,8 +165,14 @@ impl Machine {
         self.cpus[cpu].weak.store(1, Relaxed);
     }
 
-    fn me(&self) -> &Cpu {
-        &self.cpus[Kernel::current_cpu()]
+    /// CPU number `cpu`.
+    pub fn cpu(&self, cpu: usize) -> &Cpu {
+        &self.cpus[cpu]
+    }
+
+    /// The CPU that this thread is.
+    pub fn me(&self) -> &Cpu {
+        self.cpu(current_cpu())
     }
 
     /// Loads `space` on this CPU.
@@ -286,11 +201,7 @@ impl Machine {
         }
         if cached.load(Relaxed) == OLD {
             let reused = self.frames[page as usize].load(Relaxed) != 0;
-            assert!(
-                !reused,
-                "{STALE}: {page:?} on CPU {}",
-                Kernel::current_cpu()
-            );
+            assert!(!reused, "{STALE}: {page:?} on CPU {}", current_cpu());
         }
     }
 
@@ -302,17 +213,12 @@ impl Machine {
 
     /// Stores a new entry.
     pub fn change(&self, page: Page) {
-        self.change_with(page, Relaxed);
+        self.entries[page as usize].store(NEW, Relaxed);
     }
 
-    /// Stores a new entry with `order`.
-    pub fn change_with(&self, page: Page, order: Ordering) {
-        self.entries[page as usize].store(NEW, order);
-    }
-
-    /// Looks at the entry as memory, with `order`, and says whether it is the new one.
-    pub fn is_changed(&self, page: Page, order: Ordering) -> bool {
-        self.entries[page as usize].load(order) == NEW
+    /// Looks at the entry as memory, and says whether it is the new one.
+    pub fn is_changed(&self, page: Page) -> bool {
+        self.entries[page as usize].load(Relaxed) == NEW
     }
 
     /// Reuses the frame that the old entry mapped: the flush is complete.
@@ -385,118 +291,11 @@ impl Machine {
     }
 
     /// What a CPU does by itself.
-    fn act_by_itself(&self) {
+    pub fn act_by_itself(&self) {
         let before = self.before.load(Relaxed);
         let nmi = before == Before::Nmi as u64 && self.tlb.user_access_ok();
         if nmi || before == Before::Speculation as u64 {
             self.speculate();
-        }
-    }
-}
-
-/// The kernel's side.
-#[derive(Debug)]
-pub struct Kernel;
-
-// SAFETY: each thread says which CPU it is and stays it while it races; no interrupt preempts a thread; the slots are
-// elements of an array that lives as long as the execution.
-unsafe impl Platform for Kernel {
-    const CPUS: usize = CPUS;
-
-    fn current_cpu() -> usize {
-        CURRENT.with(Cell::get)
-    }
-
-    fn pin() {}
-
-    fn unpin() {}
-
-    fn irq_save() -> usize {
-        0
-    }
-
-    fn irq_restore(_: usize) {}
-
-    fn slot(cpu: usize) -> &'static CpuSlot {
-        &machine().cpus[cpu].slot
-    }
-
-    fn relax() {
-        let turns = machine().me().turns.fetch_add(1, Relaxed);
-        assert!(turns < PATIENCE, "{FOREVER}: {}", Self::current_cpu());
-        thread::yield_now();
-    }
-}
-
-// SAFETY: a raised line stays raised until its CPU takes the interrupt.
-unsafe impl IpiPlatform for Kernel {
-    fn send_flush_ipi(targets: Cpus<'_>) {
-        for cpu in targets.iter() {
-            // A plain store could be ordered behind any number of the target's looks, that is, get lost.
-            machine().cpus[cpu].interrupt.swap(1, Relaxed);
-        }
-    }
-}
-
-/// The instructions of the model.
-#[derive(Debug)]
-pub struct Model;
-
-// SAFETY: each does to the model's TLB what its name says.
-unsafe impl Instructions for Model {
-    fn invlpg(address: u64) {
-        machine().act_by_itself();
-        if let Some(page) = Page::at(address) {
-            machine().me().cached(page).store(0, Relaxed);
-        }
-    }
-
-    fn invpcid(kind: InvpcidKind, _pcid: u16, _address: u64) {
-        assert_eq!(kind, InvpcidKind::AllWithGlobals);
-        machine().act_by_itself();
-        for cached in machine().me().tlb.as_flattened() {
-            cached.store(0, Relaxed);
-        }
-        // Kernel mappings may be fetched again at once.
-        machine().fill(Page::Kernel);
-    }
-
-    fn read_cr3() -> u64 {
-        machine().me().cr3.load(Relaxed)
-    }
-
-    unsafe fn write_cr3(value: u64) {
-        machine().act_by_itself();
-        let me = machine().me();
-        me.cr3.store(value & !NO_FLUSH, Relaxed);
-        if value & NO_FLUSH == 0 {
-            for page in USER_PAGES {
-                me.cached(page).store(0, Relaxed);
-            }
-        }
-    }
-
-    fn read_cr4() -> u64 {
-        /// PGE and PCIDE.
-        const ENABLED: u64 = 1 << 7 | 1 << 17;
-        ENABLED
-    }
-
-    unsafe fn write_cr4(_: u64) {
-        unreachable!("PCIDs are enabled, and INVPCID is there");
-    }
-
-    fn read_efer() -> u64 {
-        0
-    }
-
-    fn publish_before_ipi() {
-        fence(SeqCst);
-    }
-
-    fn barrier_after_rmw() {
-        if machine().me().weak.load(Relaxed) == 0 {
-            fence(SeqCst);
         }
     }
 }

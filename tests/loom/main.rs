@@ -12,11 +12,14 @@
 #![cfg(loom)]
 
 mod arm64;
+mod cpu;
 mod explore;
 mod gather;
 mod kernel;
 mod lazy;
 mod machine;
+mod page;
+mod platform;
 mod retire;
 mod ring;
 mod serve;

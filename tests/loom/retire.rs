@@ -3,8 +3,10 @@
 use shootdown::{TlbFlusher, variant::Broken};
 
 use crate::{
+    cpu::Before,
     explore::{STALE, Scenario, unless_retired},
-    machine::{Before, Page, boot, config, on, start},
+    machine::{boot, config, on, start},
+    page::Page,
 };
 
 /// CPU 1 loads the space, of whose mask it may be a member already, while CPU 0 retires it. One of them is refused.
@@ -79,6 +81,16 @@ const LAZY: Scenario = Scenario::full(|| {
     machine.reuse(Page::X);
     cpu1.join().unwrap();
 });
+
+#[test]
+fn lazy() {
+    LAZY.is_clean();
+}
+
+#[test]
+fn lazy_and_leaving_taken_for_gone() {
+    LAZY.catches(Broken::RetireSwitchingGone, STALE);
+}
 
 #[test]
 fn lazy_and_kept() {

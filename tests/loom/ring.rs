@@ -4,7 +4,8 @@ use shootdown::variant::Broken;
 
 use crate::{
     explore::{STALE, Scenario},
-    machine::{Machine, Page, boot, config, on, start},
+    machine::{Machine, boot, config, on, start},
+    page::Page,
 };
 
 const PAGES: [Page; 3] = [Page::X, Page::Y, Page::Z];

@@ -1,15 +1,20 @@
 //! Post, serve, acknowledge.
 
-use shootdown::variant::Broken;
+use shootdown::{Batch, variant::Broken, x86_64::CourierKind};
 
 use crate::{
+    cpu::Before,
     explore::{FOREVER, STALE, Scenario},
-    machine::{Before, Page, boot, config, on, start},
+    machine::{boot, config, on, start},
+    page::Page,
 };
 
 /// CPU 1 serves CPU 0. NMI handlers come in just before CPU 1 flushes.
-const ONE: Scenario = Scenario::full(|| {
+const ONE: Scenario = Scenario::full(|| one(CourierKind::Concurrent));
+
+fn one(courier: CourierKind) {
     let machine = boot(2, config());
+    machine.tlb.choose(courier);
     on(1, || {
         machine.switch(machine.a());
         machine.access(Page::X);
@@ -24,11 +29,16 @@ const ONE: Scenario = Scenario::full(|| {
     machine.unmap(Page::X);
     machine.finish(2);
     cpu1.join().unwrap();
-});
+}
 
 #[test]
 fn one_initiator() {
     ONE.is_clean();
+}
+
+#[test]
+fn one_initiator_one_step_after_the_other() {
+    Scenario::full(|| one(CourierKind::Serial)).is_clean();
 }
 
 #[test]
@@ -87,34 +97,39 @@ fn two_flushes_with_only_the_last_one_served() {
 }
 
 /// CPUs 0 and 1 use the space and flush it, each waiting for the other.
-const EACH_OTHER: Scenario = Scenario::bounded(
-    || {
-        let machine = boot(2, config());
-        for cpu in 0..2 {
-            on(cpu, || {
-                machine.switch(machine.a());
-                machine.access(Page::X);
-                machine.access(Page::Y);
-            });
-        }
-        let cpu1 = start(1, || {
-            machine.unmap(Page::Y);
-            machine.access(Page::Y);
-            machine.finish(2);
+const EACH_OTHER: Scenario = Scenario::bounded(|| each_other(CourierKind::Concurrent), 3);
+
+fn each_other(courier: CourierKind) {
+    let machine = boot(2, config());
+    machine.tlb.choose(courier);
+    for cpu in 0..2 {
+        on(cpu, || {
+            machine.switch(machine.a());
             machine.access(Page::X);
+            machine.access(Page::Y);
         });
-        machine.unmap(Page::X);
-        machine.access(Page::X);
-        machine.finish(2);
+    }
+    let cpu1 = start(1, || {
+        machine.unmap(Page::Y);
         machine.access(Page::Y);
-        cpu1.join().unwrap();
-    },
-    2,
-);
+        machine.finish(2);
+        machine.access(Page::X);
+    });
+    machine.unmap(Page::X);
+    machine.access(Page::X);
+    machine.finish(2);
+    machine.access(Page::Y);
+    cpu1.join().unwrap();
+}
 
 #[test]
 fn two_initiators_wait_for_each_other() {
     EACH_OTHER.is_clean();
+}
+
+#[test]
+fn two_initiators_one_step_after_the_other() {
+    Scenario::bounded(|| each_other(CourierKind::Serial), 3).is_clean();
 }
 
 #[test]
@@ -167,4 +182,35 @@ fn two_initiators_and_one_interrupt() {
 #[test]
 fn two_initiators_and_one_interrupt_without_the_barrier_of_the_server() {
     MERGED.catches(Broken::NoServeBarrier, FOREVER);
+}
+
+/// CPU 0 collects changes in two spaces, of which CPU 1 uses the one that was changed first.
+const BATCH: Scenario = Scenario::full(|| {
+    let machine = boot(2, config());
+    on(1, || {
+        machine.switch(machine.a());
+        machine.access(Page::X);
+    });
+    let cpu1 = start(1, || {
+        machine.take_interrupt();
+        machine.access(Page::X);
+        machine.unload();
+    });
+    let mut batch = Batch::<_, 1, 2>::new(&machine.tlb);
+    machine.change(Page::X);
+    batch.add(machine.a(), Page::X.request());
+    batch.add(machine.b(), Page::Y.request());
+    batch.flush();
+    machine.reuse(Page::X);
+    cpu1.join().unwrap();
+});
+
+#[test]
+fn batch() {
+    BATCH.is_clean();
+}
+
+#[test]
+fn batch_that_completes_its_last_member_only() {
+    BATCH.catches(Broken::BatchLastOnly, STALE);
 }

@@ -1,10 +1,12 @@
 //! Context switches against flushes (invariants 1, 2 and 7).
 
-use shootdown::variant::Broken;
+use shootdown::{Request, TlbFlusher, variant::Broken};
 
 use crate::{
+    cpu::Before,
     explore::{STALE, Scenario},
-    machine::{Before, Page, boot, config, on, start},
+    machine::{boot, config, on, start},
+    page::Page,
 };
 
 /// CPU 1 comes back to a space of whose mask it is still a member, while CPU 0 flushes.
@@ -132,4 +134,49 @@ fn leave_with_an_nmi() {
 #[test]
 fn leave_with_an_nmi_and_the_new_space_announced_early() {
     LEAVE_WITH_NMI.catches(Broken::AckBeforeCr3, STALE);
+}
+
+/// CPU 1 goes to another space, whose generation is far ahead, and comes back. A waiter that sees parts of either must
+/// not take one space's generation for the other's.
+const HOP: Scenario = Scenario::bounded(
+    || {
+        let machine = boot(2, config());
+        on(1, || {
+            machine.switch(machine.a());
+            machine.access(Page::X);
+        });
+        for _ in 0..3 {
+            machine.tlb.flush(machine.b(), Request::all()).wait();
+        }
+        machine.set_before(Before::Speculation);
+        let cpu1 = start(1, || {
+            machine.switch(machine.b());
+            machine.switch(machine.a());
+            machine.access(Page::X);
+            machine.unload();
+        });
+        machine.unmap(Page::X);
+        cpu1.join().unwrap();
+    },
+    3,
+);
+
+#[test]
+fn hop() {
+    HOP.is_clean();
+}
+
+#[test]
+fn hop_with_the_new_space_announced_early() {
+    HOP.catches(Broken::AckBeforeCr3, STALE);
+}
+
+#[test]
+fn hop_without_the_barrier_of_the_switch() {
+    HOP.catches(Broken::NoSwitchBarrier, STALE);
+}
+
+#[test]
+fn hop_with_switching_taken_for_done() {
+    HOP.catches(Broken::SwitchingDone, STALE);
 }

@@ -3,19 +3,26 @@
 use shootdown::{TlbFlusher, variant::Broken};
 
 use crate::{
-    explore::{REUSED, STALE, Scenario},
-    machine::{Page, boot, config, on, start},
+    explore::{FOREVER, REUSED, STALE, Scenario, unless_retired},
+    machine::{Machine, boot, config, on, start},
+    page::Page,
 };
+
+/// CPU 1 has left space A, of whose mask it is still a member; whoever flushes A asks it to leave.
+fn prepare() -> &'static Machine {
+    let machine = boot(2, config().trim_after(0));
+    on(1, || {
+        machine.switch(machine.a());
+        machine.switch(machine.b());
+    });
+    machine
+}
 
 /// CPU 1 comes back to the space, serves, and stays. The first flush finds it away and asks it to leave the mask; the
 /// second one must still find it.
 const COME_BACK: Scenario = Scenario::bounded(
     || {
-        let machine = boot(2, config().trim_after(0));
-        on(1, || {
-            machine.switch(machine.a());
-            machine.switch(machine.b());
-        });
+        let machine = prepare();
         let cpu1 = start(1, || {
             machine.switch(machine.a());
             machine.access(Page::X);
@@ -40,30 +47,66 @@ fn come_back_and_be_trimmed() {
     COME_BACK.catches(Broken::TrimLoaded, STALE);
 }
 
-/// CPU 0 asks CPU 1 to leave the mask of a space and retires it at once, or forgets to. Whoever gets the memory next
-/// must not be hit by a late answer.
-fn retire(first: bool) {
-    let machine = boot(2, config().trim_after(0));
-    on(1, || {
-        machine.switch(machine.a());
-        machine.switch(machine.b());
-    });
+/// CPU 0 asks CPU 1 to leave the mask of a space and retires it at once. Whoever gets the memory next must not be hit by
+/// a late answer.
+const RETIRE: Scenario = Scenario::full(|| {
+    let machine = prepare();
     let cpu1 = start(1, || machine.serve());
     machine.tlb.flush(machine.a(), Page::X.request()).wait();
-    if first {
-        machine.tlb.retire(machine.a()).unwrap();
-    }
+    machine.tlb.retire(machine.a()).unwrap();
     machine.replace_a();
     cpu1.join().unwrap();
     machine.tlb.retire(machine.a()).unwrap();
+});
+
+#[test]
+fn retire() {
+    RETIRE.is_clean();
 }
 
 #[test]
-fn retire_right_after() {
-    Scenario::full(|| retire(true)).is_clean();
+fn retire_with_the_request_kept() {
+    RETIRE.catches(Broken::RetireTrimKept, REUSED);
+}
+
+/// CPU 1 answers a request just when CPU 0 is about to post another one, and idles then. `retire` must not wait for it.
+const RETIRE_IDLE: Scenario = Scenario::full(|| {
+    let machine = prepare();
+    let cpu1 = start(1, || machine.serve());
+    for _ in 0..2 {
+        machine.tlb.flush(machine.a(), Page::X.request()).wait();
+    }
+    machine.tlb.retire(machine.a()).unwrap();
+    cpu1.join().unwrap();
+});
+
+#[test]
+fn retire_while_idle() {
+    RETIRE_IDLE.is_clean();
+}
+
+/// CPU 0 retires the space while CPU 2 is in the middle of a flush of it.
+const RETIRE_DURING_FLUSH: Scenario = Scenario::full(|| {
+    let machine = prepare();
+    on(2, || machine.tlb.online().unwrap());
+    let cpu2 = start(2, || {
+        unless_retired(|| {
+            machine.post(Page::X.request());
+        });
+    });
+    machine.tlb.retire(machine.a()).unwrap();
+    cpu2.join().unwrap();
+    machine.replace_a();
+    on(1, || machine.serve());
+    machine.tlb.retire(machine.a()).unwrap();
+});
+
+#[test]
+fn retire_during_a_flush() {
+    RETIRE_DURING_FLUSH.is_clean();
 }
 
 #[test]
-fn reuse_without_retiring() {
-    Scenario::full(|| retire(false)).fails(REUSED);
+fn retire_during_a_flush_that_posts_late() {
+    RETIRE_DURING_FLUSH.catches(Broken::TrimPostedLate, FOREVER);
 }

@@ -25,7 +25,7 @@ pub struct Report {
     pub stale: u64,
     /// Interrupts sent to CPUs that had to flush.
     pub ipis_sent: u64,
-    /// CPUs spared one, because they were lazy or had moved on.
+    /// Interrupts spared: the CPU was lazy, had another space loaded, or had one coming.
     pub ipis_elided: u64,
     /// Flushes the hardware broadcast.
     pub broadcasts: u64,
@@ -39,8 +39,16 @@ impl Report {
     fn numbers(&self) -> [(&'static str, u64, &'static str); 12] {
         [
             ("cpus", self.cpus, "CPUs that took part"),
-            ("flushes", self.flushes, "flushes that completed"),
-            ("remote", self.remote, "of them reached other CPUs"),
+            (
+                "flushes",
+                self.flushes,
+                "flushes asked for, all of which completed",
+            ),
+            (
+                "remote",
+                self.remote,
+                "times that flushing reached other CPUs (a batch counts once)",
+            ),
             ("pages", self.pages, "pages that flushes of a range named"),
             ("reads", self.reads, "reads that were verified"),
             (
@@ -61,14 +69,14 @@ impl Report {
             (
                 "ipis_elided",
                 self.ipis_elided,
-                "interrupts spared: the CPU was lazy or had moved on",
+                "interrupts spared: the CPU was lazy, elsewhere, or had one coming",
             ),
             (
                 "broadcasts",
                 self.broadcasts,
                 "flushes that the hardware broadcast",
             ),
-            ("local", self.local, "flushes that needed no other CPU"),
+            ("local", self.local, "times that it needed no other CPU"),
             ("full", self.full, "flushes of a whole space"),
         ]
     }

@@ -85,24 +85,25 @@ impl Machine {
         }
         let targets = if operation.is_broadcast() { 0..self.cpus.len() } else { cpu..cpu + 1 };
         for target in targets {
-            self.cpus[cpu].tlbis.push(Issued::Tlbi { operation, operand, target });
+            self.cpus[cpu].issued.push(Issued::Tlbi { operation, operand, target });
         }
     }
 
     /// Something that `cpu` has issued takes effect.
     pub(crate) fn take_effect(&mut self, cpu: usize, which: usize) {
         self.tally.effects += 1;
-        let count = self.cpus[cpu].tlbis.len();
+        let count = self.cpus[cpu].issued.len();
         let which = which % (count + usize::from(self.cpus[cpu].next_root.is_some())).max(1);
         if which < count {
-            self.complete(cpu, which);
+            let issued = self.cpus[cpu].issued.remove(which);
+            self.complete(cpu, issued);
         } else {
             self.load_next_root(cpu);
         }
     }
 
-    fn complete(&mut self, cpu: usize, which: usize) {
-        match self.cpus[cpu].tlbis.remove(which) {
+    fn complete(&mut self, cpu: usize, issued: Issued) {
+        match issued {
             Issued::Store(store) => self.walkers_see(cpu, &store),
             Issued::Tlbi { operation, operand, target } => {
                 let Ok(named) = decode(operand) else { return };
@@ -114,6 +115,8 @@ impl Machine {
                         entry.scope == 0 && entry.kind.is_leaf() && drops(operation, &named, entry)
                     });
                     tlb.fetched.extend(fetched.copied());
+                } else {
+                    tlb.fetched.retain(|entry| !drops(operation, &named, entry));
                 }
                 tlb.drop_where(|entry| drops(operation, &named, entry));
             }
@@ -122,8 +125,11 @@ impl Machine {
 
     /// Everything that `cpu` has issued and for which `done` holds takes effect.
     fn complete_where(&mut self, cpu: usize, done: impl Fn(&Issued) -> bool) {
-        while let Some(which) = self.cpus[cpu].tlbis.iter().position(&done) {
-            self.complete(cpu, which);
+        let (now, later) = core::mem::take(&mut self.cpus[cpu].issued).into_iter().partition(done);
+        self.cpus[cpu].issued = later;
+        let now: Vec<Issued> = now;
+        for issued in now {
+            self.complete(cpu, issued);
         }
     }
 

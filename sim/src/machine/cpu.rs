@@ -47,8 +47,8 @@ pub(crate) struct Cpu {
     pub next_root: Option<u64>,
     /// x86: CR4.
     pub cr4: u64,
-    /// arm64: TLB invalidations issued and not complete.
-    pub tlbis: Vec<super::arm::Issued>,
+    /// arm64: what was issued and has not taken effect.
+    pub issued: Vec<super::arm::Issued>,
     /// The oracle does not hold this CPU to anything: it is offline, or on its way.
     pub exempt: bool,
     /// The space that the CPU's code uses or may use at any moment: between `switch` and the next switch, unload, lazy
@@ -77,7 +77,7 @@ impl Cpu {
             root,
             next_root: None,
             cr4: super::x86::INITIAL_CR4,
-            tlbis: Vec::new(),
+            issued: Vec::new(),
             exempt: true,
             uses: None,
         }

@@ -1,7 +1,7 @@
 //! The oracle: what the contract forbids, judged by ground truth that neither hardware nor the flusher has.
 //!
-//! Every change of a page table is dated when the table walkers see it, and every TLB entry is dated by the oldest
-//! page-table entry it stands for. When a flush completes, the changes it was for are *closed*: from then on an entry
+//! Every change of a page table is dated when the table walkers see it, and every TLB entry by when the page-table entries
+//! it stands for were read. When a flush completes, the changes it was for are *closed*: from then on an entry
 //! that is older must not be used (a), or, if tables were freed, attributes changed, or it is the kernel's, must not
 //! even be there to be used (b).
 
@@ -17,31 +17,43 @@ use super::{
     tlb::{Entry, Kind},
 };
 
+/// Dates of one page's translation, by the level of the page-table entry: the page's, the region's, the root's.
+type Dates = [u64; 3];
+
 /// The dates of one scope: the kernel's mappings, or a space.
 #[derive(Clone, Debug)]
 struct Truth {
-    /// When walkers last saw a change of each page, of each region's table, and of the table of regions.
-    pages: [u64; PAGES as usize],
+    /// When walkers last saw a change of each page's translation.
+    pages: [Dates; PAGES as usize],
+    /// When they saw each region's table unlinked, and the table of regions.
     tables: [u64; REGIONS as usize],
     top: u64,
     /// Up to when changes of each page are closed for use.
-    closed: [u64; PAGES as usize],
+    closed: [Dates; PAGES as usize],
     /// Up to when they are closed for speculation too.
-    closed_hard: [u64; PAGES as usize],
+    closed_hard: [Dates; PAGES as usize],
     closed_tables: [u64; REGIONS as usize],
     closed_top: u64,
 }
 
 impl Truth {
     const NEW: Self = Self {
-        pages: [0; PAGES as usize],
+        pages: [[0; 3]; PAGES as usize],
         tables: [0; REGIONS as usize],
         top: 0,
-        closed: [0; PAGES as usize],
-        closed_hard: [0; PAGES as usize],
+        closed: [[0; 3]; PAGES as usize],
+        closed_hard: [[0; 3]; PAGES as usize],
         closed_tables: [0; REGIONS as usize],
         closed_top: 0,
     };
+}
+
+fn later(dates: &Dates, others: &Dates) -> Dates {
+    core::array::from_fn(|level| dates[level].max(others[level]))
+}
+
+fn is_older(entry: &Dates, change: &Dates) -> bool {
+    entry.iter().zip(change).any(|(entry, change)| entry < change)
 }
 
 /// What a flush was asked to do, in ground truth.
@@ -117,7 +129,7 @@ impl Oracle {
         let date = |truth: &mut Truth, pages: u32| {
             for page in 0..usize::from(PAGES) {
                 if change.pages & pages & 1 << page != 0 {
-                    truth.pages[page] = time;
+                    truth.pages[page][usize::from(change.level)] = time;
                 }
             }
             for region in 0..usize::from(REGIONS) {
@@ -150,9 +162,9 @@ impl Oracle {
         let truth = &mut self.scopes[usize::from(scope)];
         for page in 0..usize::from(PAGES) {
             if pages >> page & 1 != 0 {
-                truth.closed[page] = truth.closed[page].max(open.dates.pages[page]);
+                truth.closed[page] = later(&truth.closed[page], &open.dates.pages[page]);
                 if hard {
-                    truth.closed_hard[page] = truth.closed_hard[page].max(open.dates.pages[page]);
+                    truth.closed_hard[page] = later(&truth.closed_hard[page], &open.dates.pages[page]);
                 }
             }
         }
@@ -172,7 +184,7 @@ impl Oracle {
     /// Nothing of a space may be used any more.
     pub(crate) fn close_all(&mut self, scope: u8, now: u64) {
         let truth = &mut self.scopes[usize::from(scope)];
-        truth.closed = [now; PAGES as usize];
+        truth.closed = [[now; 3]; PAGES as usize];
         truth.closed_hard = truth.closed;
         truth.closed_tables = [now; REGIONS as usize];
         truth.closed_top = now;
@@ -182,7 +194,7 @@ impl Oracle {
     fn is_closed(&self, entry: &Entry) -> Option<u8> {
         let truth = &self.scopes[usize::from(entry.scope)];
         let pages = if entry.kind.is_leaf() { entry.pages() } else { 0 };
-        (0..PAGES).find(|page| pages >> page & 1 != 0 && entry.time < truth.closed[usize::from(*page)])
+        (0..PAGES).find(|page| pages >> page & 1 != 0 && is_older(&entry.times, &truth.closed[usize::from(*page)]))
     }
 
     /// Whether `entry` is older than a change that is closed for speculation.
@@ -191,14 +203,15 @@ impl Oracle {
         match entry.kind {
             Kind::Page | Kind::Large => {
                 let pages = entry.pages();
-                (0..PAGES).any(|page| pages >> page & 1 != 0 && entry.time < truth.closed_hard[usize::from(page)])
+                (0..PAGES).any(|page| pages >> page & 1 != 0 && is_older(&entry.times, &truth.closed_hard[usize::from(page)]))
             }
             Kind::Region => {
                 let regions = layout::regions_of(entry.pages());
                 (0..REGIONS)
-                    .any(|region| regions >> region & 1 != 0 && entry.time < truth.closed_tables[usize::from(region)])
+                    .any(|region| regions >> region & 1 != 0 && entry.times[1] < truth.closed_tables[usize::from(region)])
+                    || entry.times[2] < truth.closed_top
             }
-            Kind::Top => entry.time < truth.closed_top,
+            Kind::Top => entry.times[2] < truth.closed_top,
         }
     }
 }
@@ -247,7 +260,7 @@ impl Machine {
             Buffered::Entry(store) => Some(store),
             Buffered::Word { .. } => None,
         });
-        let unseen = late.chain(own.tlbis.iter().filter_map(super::arm::Issued::as_store)).find(|store| {
+        let unseen = late.chain(own.issued.iter().filter_map(super::arm::Issued::as_store)).find(|store| {
             store.sequence <= open.sequence && store.change.scope == scope && store.change.pages & pages != 0
         });
         if let Some(store) = unseen.copied() {
@@ -331,11 +344,11 @@ impl Machine {
         }
         let truth = &self.oracle.scopes[usize::from(owner)];
         let (closed, changed) = (truth.closed[usize::from(page)], truth.pages[usize::from(page)]);
-        if entry.time < closed {
+        if is_older(&entry.times, &closed) {
             let shown = entry.show();
             return self.fail(format!("cpu{number} uses {shown} though a flush of {address:#x} has completed"));
         }
-        if entry.time < changed {
+        if is_older(&entry.times, &changed) {
             self.tally.stale_hits_before_completion += 1;
         }
         if self.memory.generation(entry.frame) != Some(entry.generation) {

@@ -38,7 +38,7 @@ impl Machine {
             options.runnable |= flag(index != self.current && cpu.state == State::Runnable);
             options.drain |= flag(!cpu.buffer.is_empty());
             options.deliver |= flag(cpu.in_flight > 0);
-            options.effect |= flag(!cpu.tlbis.is_empty() || cpu.next_root.is_some());
+            options.effect |= flag(!cpu.issued.is_empty() || cpu.next_root.is_some());
             options.active |= bit;
         }
         options

@@ -11,6 +11,8 @@ use super::{Machine, Mode, arm::Issued, cpu::State, layout, physical::physical_a
 pub(crate) struct Change {
     /// Whose table: 0 is the kernel.
     pub scope: u8,
+    /// The level of the entry: 0 for a page's, 1 for a region's, 2 for the root's.
+    pub level: u8,
     /// Pages whose translation changes, as a mask; none if the entry was not present.
     pub pages: u32,
     /// Regions whose table is unlinked, as a mask.
@@ -164,7 +166,7 @@ impl Machine {
             Mode::Arm => {
                 self.settle_entry(table, index);
                 self.memory.frames[usize::from(table)].entries[index] = value;
-                self.cpus[cpu].tlbis.push(Issued::Store(store));
+                self.cpus[cpu].issued.push(Issued::Store(store));
             }
         }
     }
@@ -257,7 +259,7 @@ impl Change {
 
     /// A region's large page.
     pub(crate) fn large(scope: u8, region: u8) -> Self {
-        Self { scope, pages: 0xf << (region * layout::PAGES_OF_REGION), ..Self::default() }
+        Self { scope, level: 1, pages: 0xf << (region * layout::PAGES_OF_REGION), ..Self::default() }
     }
 
     /// A region's table, with all that it maps.

@@ -44,13 +44,19 @@ pub(crate) struct Entry {
     /// The frame's generation when the entry was made.
     pub generation: u32,
     pub writable: bool,
-    /// When the oldest of the page-table entries it stands for was read.
-    pub time: u64,
+    /// When the page-table entries it stands for were read: the page's, the region's, the root's. Those that it does
+    /// not stand for count as read in the future.
+    pub times: [u64; 3],
     /// Ground truth, unknown to hardware: whose table it came from; 0 is the kernel.
     pub scope: u8,
 }
 
 impl Entry {
+    /// When the first of the page-table entries was read.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.times.into_iter().fold(u64::MAX, u64::min)
+    }
+
     pub(crate) const fn covers(&self, address: u64) -> bool {
         address & !(self.kind.bytes() - 1) == self.base
     }
@@ -95,13 +101,13 @@ impl Tlb {
     /// The translation for `address`; the oldest, if there are several.
     pub(crate) fn translation(&self, tag: u16, address: u64) -> Option<Entry> {
         let hits = self.entries.iter().filter(|entry| entry.kind.is_leaf() && entry.serves(tag) && entry.covers(address));
-        hits.min_by_key(|entry| entry.time).copied()
+        hits.min_by_key(|entry| entry.oldest()).copied()
     }
 
     /// The cached table of `kind` for `address`.
     pub(crate) fn table(&self, kind: Kind, tag: u16, address: u64) -> Option<Entry> {
         let hits = self.entries.iter().filter(|entry| entry.kind == kind && entry.serves(tag) && entry.covers(address));
-        hits.min_by_key(|entry| entry.time).copied()
+        hits.min_by_key(|entry| entry.oldest()).copied()
     }
 
     /// Drops all entries for which `doomed` holds.

@@ -58,12 +58,13 @@ impl Machine {
     /// Translates `address` on `cpu` as hardware does: through its paging-structure caches, into the TLB.
     pub(crate) fn walk(&mut self, cpu: usize, address: u64) -> Option<Entry> {
         let Context { root, tag, scope } = self.context(cpu, address);
-        let mut time = self.tick();
+        let now = self.tick();
+        let mut times = [u64::MAX; 3];
         let (mut table, mut generation, mut level) = (root, self.memory.generation(root)?, 2);
         for (kind, below) in [(Kind::Region, 0), (Kind::Top, 1)] {
             if let Some(cached) = self.cpus[cpu].tlb.table(kind, tag, address) {
                 (table, generation, level) = (cached.frame, cached.generation, below);
-                time = cached.time;
+                times = cached.times;
                 self.tally.fills_through_caches += 1;
                 break;
             }
@@ -83,6 +84,7 @@ impl Machine {
                 return None;
             }
             let frame = frame_of(entry);
+            times[level as usize] = now;
             let kind = match (level, entry & LEAF != 0) {
                 (0, _) => Kind::Page,
                 (1, true) => Kind::Large,
@@ -104,7 +106,7 @@ impl Machine {
                 frame,
                 generation: self.memory.generation(frame).unwrap_or(0),
                 writable: entry & WRITABLE != 0,
-                time,
+                times,
                 scope,
             };
             self.cpus[cpu].tlb.entries.push(cached);

@@ -197,7 +197,7 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
         with(|m| {
             let tag = m.context(self.index, address).tag;
             let left = m.cpus[self.index].tlb.translation(tag, address);
-            if let Some(entry) = left.filter(|entry| entry.time <= before) {
+            if let Some(entry) = left.filter(|entry| entry.oldest() <= before) {
                 let number = m.cpus[self.index].number;
                 let entry = entry.show();
                 m.fail(format!("cpu{number} still has {entry} after flush_local"));
@@ -382,6 +382,8 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
     /// The CPU's operations have ended: it leaves its space; the last CPU retires all spaces.
     pub(crate) fn finish(&mut self) {
         self.unload();
+        // The kernel counts its users by a locked instruction, which orders the stores before it.
+        with(|m| m.drain_all(self.index));
         let done = self.world.done.get() + 1;
         self.world.done.set(done);
         if done == with(|m| m.cpus.len()) {

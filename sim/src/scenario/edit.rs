@@ -225,6 +225,7 @@ impl<'a, const W: usize> Edit<'a, W> {
         self.flags |= ChangeFlags::TABLES_FREED;
         let change = Change {
             scope: self.owner.scope,
+            level: 2,
             pages: layout::all_pages(false),
             tables: (1 << layout::USER_REGIONS) - 1,
             top: true,
@@ -290,7 +291,7 @@ impl<'a, const W: usize> Edit<'a, W> {
     pub(crate) fn range(&self, paging: Paging) -> Option<Range> {
         let (first, last) = self.span?;
         let stride = if self.large && !self.small { Stride::Size2M } else { Stride::Size4K };
-        let (first, last) = self.widen(first, last);
+        let (first, last) = if stride == Stride::Size4K { self.widen(first, last) } else { (first, last) };
         Range::new(paging, first, (last - first) / stride.bytes() + 1, stride).ok()
     }
 

@@ -1,4 +1,7 @@
 //! Example kernel: TLB invalidation that the hardware broadcasts.
+//!
+//! The report is text on semihosting. The log is defmt's, on the UART: boot with `-serial file:log.bin` in place of
+//! `-serial null`, and decode it by `defmt-print -e ELF < log.bin`.
 #![no_std]
 #![no_main]
 

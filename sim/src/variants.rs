@@ -1,0 +1,83 @@
+//! The broken variants of the protocol, and what catches each.
+
+use shootdown::variant::Broken;
+
+use crate::scenario::BackendKind;
+
+/// What catches a broken variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caught {
+    /// The simulated machine, on these backends.
+    Simulator(&'static [BackendKind]),
+    /// loom: the machine's memory model does not show the difference, for the reason given.
+    Loom(&'static str),
+}
+
+const X86: &[BackendKind] = &[BackendKind::Ipi, BackendKind::ConcurrentIpi];
+const ARM: &[BackendKind] = &[BackendKind::Broadcast];
+const ALL: &[BackendKind] = &BackendKind::ALL;
+
+use Caught::{Loom, Simulator};
+
+/// Every variant, and what catches it.
+pub const VARIANTS: &[(Broken, Caught)] = &[
+    (Broken::SkipFlush, Simulator(ALL)),
+    (Broken::SkipLocal, Simulator(X86)),
+    (Broken::NoFlushBarrier, Loom("the barrier follows a locked instruction, which on x86 is one")),
+    (Broken::NoSwitchBarrier, Simulator(X86)),
+    (Broken::NoServeBarrier, Simulator(X86)),
+    (Broken::NoPublish, Simulator(X86)),
+    (Broken::GenerationReadLate, Simulator(X86)),
+    (Broken::AckBeforeFlush, Simulator(X86)),
+    (Broken::AckBeforeCr3, Simulator(X86)),
+    (Broken::MaskClearedEarly, Simulator(X86)),
+    (Broken::TrimLoaded, Simulator(X86)),
+    (Broken::TrimPostedLate, Simulator(X86)),
+    (Broken::LazySkippedFreed, Simulator(X86)),
+    (Broken::LazyStays, Simulator(X86)),
+    (Broken::LazyLeaveNoCompare, Simulator(X86)),
+    (Broken::NoLazyBarrier, Simulator(X86)),
+    (Broken::SwitchingSkipped, Simulator(X86)),
+    (Broken::SwitchingDone, Simulator(X86)),
+    (Broken::NoGatherMark, Simulator(ALL)),
+    (Broken::GatherOverlapIgnored, Simulator(ALL)),
+    (Broken::PollUnmasked, Simulator(X86)),
+    (Broken::KernelOnePcid, Simulator(X86)),
+    (Broken::KernelSkipsIdle, Simulator(X86)),
+    (Broken::PartialNotContiguous, Simulator(X86)),
+    (Broken::RingTagIgnored, Simulator(X86)),
+    (Broken::RingUnclaimed, Simulator(X86)),
+    (Broken::PcidSlotKept, Simulator(X86)),
+    (Broken::NmiDuringSwitch, Simulator(X86)),
+    (Broken::RangeShort, Simulator(X86)),
+    (Broken::OnlineNoFlush, Simulator(ALL)),
+    (Broken::OnlineFlushFirst, Simulator(X86)),
+    (Broken::RetireLazyKept, Simulator(X86)),
+    (Broken::RetireSwitchingGone, Simulator(X86)),
+    (Broken::RetireTrimKept, Simulator(X86)),
+    (Broken::BatchLastOnly, Simulator(X86)),
+    (Broken::NoWait, Simulator(X86)),
+    (Broken::NoDsbBefore, Simulator(ARM)),
+    (Broken::NoDsbAfter, Simulator(ARM)),
+    (Broken::DsbWrongDomain, Simulator(ARM)),
+    (Broken::TlbiLocal, Simulator(ARM)),
+    (Broken::NoIsbKernel, Simulator(ARM)),
+    (Broken::NoIsbSwitch, Simulator(ARM)),
+    (Broken::TlbiLeafForTable, Simulator(ARM)),
+    (Broken::AsidReusedUnflushed, Simulator(ARM)),
+    (Broken::TlbiWrongAsid, Simulator(ARM)),
+    (Broken::NoRetireBarrier, Simulator(ARM)),
+];
+
+/// The variant of a name.
+pub fn by_name(name: &str) -> Option<Broken> {
+    VARIANTS.iter().map(|(variant, _)| *variant).find(|variant| format!("{variant:?}") == name)
+}
+
+/// The variants that the simulator must catch on `backend`.
+pub fn on(backend: BackendKind) -> impl Iterator<Item = Broken> {
+    VARIANTS.iter().filter_map(move |(variant, caught)| match caught {
+        Simulator(backends) if backends.contains(&backend) => Some(*variant),
+        _ => None,
+    })
+}

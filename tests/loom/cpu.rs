@@ -1,0 +1,72 @@
+//! A CPU: its slot, its interrupt line, CR3 and a TLB.
+
+use std::sync::atomic::{AtomicU64 as Private, Ordering::Relaxed};
+
+use loom::sync::atomic::AtomicU64;
+use shootdown::CpuSlot;
+
+use crate::page::{PAGES, Page};
+
+/// The root table without user pages.
+pub const KERNEL_ROOT: u64 = 0x10_0000;
+/// The root table of the space that has the user pages.
+pub const ROOT_A: u64 = 0x20_0000;
+/// That of the other space.
+pub const ROOT_B: u64 = 0x30_0000;
+
+/// The kernel's and those of two spaces.
+const PCIDS: usize = 3;
+
+/// What a CPU does by itself just before each instruction that changes what it translates by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Before {
+    /// Nothing.
+    Nothing,
+    /// It speculates through what it has loaded.
+    Speculation,
+    /// It takes an NMI whose handler reads user memory if it may.
+    Nmi,
+}
+
+/// What belongs to one CPU. But for the slot and the interrupt line only the CPU itself touches it.
+pub struct Cpu {
+    pub slot: CpuSlot,
+    /// The line of the flush interrupt.
+    pub interrupt: AtomicU64,
+    pub cr3: Private,
+    /// By PCID and page; 0 where nothing is cached. The kernel's page is global and stands in PCID 0.
+    pub tlb: [[Private; PAGES]; PCIDS],
+    /// Turns of waiting loops so far.
+    pub turns: Private,
+    /// Whether this CPU's read-modify-writes are no full barriers.
+    pub weak: Private,
+}
+
+impl Cpu {
+    pub fn new() -> Self {
+        Self {
+            slot: CpuSlot::new(),
+            interrupt: AtomicU64::new(0),
+            cr3: Private::new(KERNEL_ROOT),
+            tlb: Default::default(),
+            turns: Private::new(0),
+            weak: Private::new(0),
+        }
+    }
+
+    fn pcid(&self) -> usize {
+        (self.cr3.load(Relaxed) & 0xfff) as usize
+    }
+
+    /// The root table that is loaded.
+    pub fn root(&self) -> u64 {
+        self.cr3.load(Relaxed) & !0xfff
+    }
+
+    /// What the TLB holds of `page`, 0 if nothing.
+    pub fn cached(&self, page: Page) -> &Private {
+        let pcid = if page == Page::Kernel { 0 } else { self.pcid() };
+        &self.tlb[pcid][page as usize]
+    }
+}
