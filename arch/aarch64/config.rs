@@ -15,6 +15,8 @@ use crate::addr::{Granule, Paging};
 pub struct Config {
     pub(super) paging: Paging,
     pub(super) reserved_root: u64,
+    #[cfg(feature = "_sim")]
+    asid_limit: u64,
 }
 
 /// Why the flusher can't be initialized.
@@ -70,7 +72,25 @@ impl Config {
         Self {
             paging,
             reserved_root,
+            #[cfg(feature = "_sim")]
+            asid_limit: u64::MAX,
         }
+    }
+
+    /// Uses only the first `limit` ASIDs, so that the simulated machine sees them run out.
+    #[cfg(feature = "_sim")]
+    #[doc(hidden)]
+    pub const fn asid_limit(mut self, limit: u64) -> Self {
+        self.asid_limit = limit;
+        self
+    }
+
+    /// How many ASIDs are used on a CPU with `features`, the reserved one included.
+    pub(super) fn asids(&self, features: &Features) -> u64 {
+        #[cfg(feature = "_sim")]
+        return features.asids().min(self.asid_limit);
+        #[cfg(not(feature = "_sim"))]
+        features.asids()
     }
 }
 
@@ -79,6 +99,8 @@ impl Config {
 pub(super) struct Settings {
     word: AtomicU64,
     reserved_root: AtomicU64,
+    #[cfg(feature = "_sim")]
+    asids: AtomicU64,
 }
 
 const INITIALIZED: u64 = 1 << 0;
@@ -96,6 +118,8 @@ impl Settings {
         Self {
             word: AtomicU64::new(0),
             reserved_root: AtomicU64::new(0),
+            #[cfg(feature = "_sim")]
+            asids: AtomicU64::new(0),
         }
     }
 
@@ -113,6 +137,8 @@ impl Settings {
             return Err(InitError::AlreadyInitialized);
         }
         self.reserved_root.store(root, Relaxed);
+        #[cfg(feature = "_sim")]
+        self.asids.store(config.asids(features), Relaxed);
         let flag = |on: bool, bit: u64| if on { bit } else { 0 };
         let granule = match config.paging.granule() {
             Granule::Size4K => 0,
@@ -150,6 +176,15 @@ impl Settings {
             lpa2: self.has(LPA2),
             repeat: self.has(REPEAT),
         }
+    }
+
+    /// How many ASIDs are used, the reserved one included.
+    #[inline]
+    pub(super) fn asids(&self) -> u64 {
+        #[cfg(feature = "_sim")]
+        return self.asids.load(Relaxed);
+        #[cfg(not(feature = "_sim"))]
+        self.features().asids()
     }
 
     #[inline]

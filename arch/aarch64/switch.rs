@@ -64,7 +64,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         let asid = self.asids.activate::<P>(
             space,
             me,
-            self.settings.features().asids(),
+            self.settings.asids(),
             || self.flush_cpu(),
             || policy::forgotten(M::KIND, space),
         );
@@ -123,7 +123,17 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             policy::leave::<I, W>(M::KIND, old);
         }
         // SAFETY: promised by the caller.
-        unsafe { self.load_root(self.settings.reserved_root(), RESERVED) };
+        unsafe {
+            if self.settings.asid_in_ttbr1() {
+                // The other way round than on entry: the old space's tables must not be walked under another ASID.
+                I::write_ttbr0(self.settings.reserved_root());
+                I::isb();
+                I::write_ttbr1(ttbr(I::read_ttbr1() & !ASID_FIELD, RESERVED));
+                I::isb();
+            } else {
+                self.load_root(self.settings.reserved_root(), RESERVED);
+            }
+        };
         if !broken(Broken::CountedOutEarly)
             && let Some(old) = old
         {

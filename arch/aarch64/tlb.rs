@@ -92,7 +92,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             return Err(InitError::WrongRegime { level });
         }
         let features = Features::detect::<I>();
-        let asids = features.asids().min(64 * A as u64);
+        let asids = config.asids(&features).min(64 * A as u64);
         // After a rollover every CPU may keep one, and the space that caused it needs another.
         if P::CPUS as u64 + 1 >= asids {
             return Err(InitError::TooFewAsids { asids });
@@ -214,7 +214,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
     }
 
     fn share_with_device(&self, space: &Space<W>) -> Result<(), SpaceError> {
-        let limit = self.features().asids();
+        let limit = self.settings.asids();
         let _irqs = IrqsOff::<P>::new();
         self.asids
             .pin::<P>(space, limit)

@@ -76,6 +76,8 @@ struct Open {
     promise: Promise,
     /// Page-table stores of the same CPU up to this one count.
     sequence: u64,
+    /// arm64, of a space that a device uses: the broadcasts that the CPU had issued before.
+    broadcasts: Option<u64>,
     dates: Truth,
 }
 
@@ -151,9 +153,9 @@ impl Oracle {
 
     /// A flush begins on `cpu`: it is for what walkers see already, and for what this CPU has stored up to
     /// `sequence`.
-    pub(crate) fn begin(&mut self, cpu: usize, promise: Promise, sequence: u64) -> FlushId {
+    pub(crate) fn begin(&mut self, cpu: usize, promise: Promise, sequence: u64, broadcasts: Option<u64>) -> FlushId {
         let dates = self.scopes[usize::from(promise.scope)].clone();
-        self.open.push(Some(Open { cpu, promise, sequence, dates }));
+        self.open.push(Some(Open { cpu, promise, sequence, broadcasts, dates }));
         FlushId(self.open.len() - 1)
     }
 
@@ -198,7 +200,7 @@ impl Oracle {
     }
 
     /// Whether `entry` is older than a change that is closed for speculation.
-    fn is_closed_hard(&self, entry: &Entry) -> bool {
+    pub(crate) fn is_closed_hard(&self, entry: &Entry) -> bool {
         let truth = &self.scopes[usize::from(entry.scope)];
         match entry.kind {
             Kind::Page | Kind::Large => {
@@ -225,13 +227,14 @@ impl Machine {
             format!("flush of scope {scope}, pages {pages:#x}, speculation {hard}, tables {tables} >>>")
         });
         let sequence = self.store_sequence;
-        self.oracle.begin(self.current, promise, sequence)
+        let broadcasts = self.broadcasts_for_device(promise.scope);
+        self.oracle.begin(self.current, promise, sequence, broadcasts)
     }
 
     /// The running CPU relies on a change being flushed that the flusher says is.
     pub(crate) fn begin_claim(&mut self, promise: Promise) -> FlushId {
         self.note(|_| format!("relies on scope {}, pages {:#x} being flushed", promise.scope, promise.pages));
-        self.oracle.begin(self.current, promise, 0)
+        self.oracle.begin(self.current, promise, 0, None)
     }
 
     /// A space has retired: no CPU may have anything of it that it can use, now or later.
@@ -245,6 +248,7 @@ impl Machine {
                 return self.fail(format!("scope {scope} has retired, but cpu{number} has its root loaded"));
             }
             self.oracle_judges_presence(cpu);
+            self.judge_own_asid(cpu, scope);
         }
     }
 
@@ -270,6 +274,7 @@ impl Machine {
                 store.table, store.index
             ));
         }
+        self.judge_broadcast(open.cpu, open.broadcasts);
         self.oracle.close(&open);
         open.promise
     }
@@ -285,6 +290,7 @@ impl Machine {
         if uses || (may && self.context(cpu, address).scope == promise.scope) {
             self.judge_readiness(cpu);
         }
+        self.judge_arm_completion(cpu, promise);
     }
 
     /// `cpu` is about to use its space: it must hold nothing that is closed for use, nor another space's entries.

@@ -76,7 +76,7 @@ impl Machine {
             Buffered::Word { word: at, value } if core::ptr::eq(*at, word) => Some(*value),
             _ => None,
         });
-        own.unwrap_or_else(|| word.load(Relaxed))
+        own.or_else(|| self.own_update(cpu, word)).unwrap_or_else(|| word.load(Relaxed))
     }
 
     /// Stores to a word on the running CPU.
@@ -101,7 +101,10 @@ impl Machine {
     ) -> Result<u64, u64> {
         let cpu = self.current;
         self.cpus[cpu].published = false;
-        self.drain_all(cpu);
+        match self.mode {
+            Mode::X86 { .. } => self.drain_all(cpu),
+            Mode::Arm => self.before_update(cpu, word),
+        }
         let old = word.load(Relaxed);
         let new = update(old);
         let Some(line) = self.line(word, at) else {
@@ -118,7 +121,10 @@ impl Machine {
         });
         let Some(new) = new else { return Err(old) };
         self.judge_publication(word, new);
-        self.write_word(word, new);
+        match self.mode {
+            Mode::X86 { .. } => self.write_word(word, new),
+            Mode::Arm => self.defer_update(cpu, word, new),
+        }
         Ok(old)
     }
 
@@ -137,7 +143,7 @@ impl Machine {
     }
 
     /// A value for the trace. Ids of spaces go on from run to run, so loaded words are shown relative to the run's first.
-    fn show(&self, word: &AtomicU64, value: u64) -> String {
+    pub(crate) fn show(&self, word: &AtomicU64, value: u64) -> String {
         if self.trace.is_none() || !self.name(word).ends_with("loaded") {
             return self.lines.show(value);
         }
@@ -189,6 +195,9 @@ impl Machine {
 
     /// The oldest store of `cpu`'s buffer reaches memory.
     pub(crate) fn drain(&mut self, cpu: usize) {
+        if self.complete_update(cpu) {
+            return;
+        }
         let Some(store) = self.cpus[cpu].buffer.pop_front() else { return };
         self.tally.drains += 1;
         match store {
@@ -196,6 +205,7 @@ impl Machine {
                 // SAFETY: `store` buffers only words of registered memory, and the scenario keeps what it has
                 // registered until the run is over.
                 let word = unsafe { &*word };
+                self.settle_updates(word);
                 self.note_for(cpu, |m| format!("  drain {} = {}", m.name(word), m.show(word, value)));
                 self.write_word(word, value);
             }
@@ -208,7 +218,7 @@ impl Machine {
 
     /// All stores of `cpu`'s buffer reach memory.
     pub(crate) fn drain_all(&mut self, cpu: usize) {
-        while !self.cpus[cpu].buffer.is_empty() {
+        while self.has_stored(cpu) {
             self.drain(cpu);
         }
     }
@@ -223,7 +233,7 @@ impl Machine {
         self.oracle.committed(cpu, store.sequence, &store.change, time);
     }
 
-    fn write_word(&mut self, word: &AtomicU64, value: u64) {
+    pub(crate) fn write_word(&mut self, word: &AtomicU64, value: u64) {
         word.store(value, Relaxed);
         let Some(line) = self.lines.find(core::ptr::from_ref(word) as usize) else { return };
         for cpu in 0..self.cpus.len() {

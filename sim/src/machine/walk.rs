@@ -46,10 +46,12 @@ impl Machine {
                 let tag = if it.cr4 & x86::CR4_PCIDE != 0 { it.root as u16 & 0xfff } else { 0 };
                 (frame_of(it.root & x86::ROOT_MASK), tag)
             }
-            Mode::Arm if address >> 63 != 0 => {
-                (frame_of(self.memory.kernel_root()), (it.root >> 48) as u16)
+            Mode::Arm => {
+                let user = it.root & super::arm::ROOT_MASK;
+                let root = if address >> 63 != 0 { self.memory.kernel_root() } else { user };
+                let tag = if self.part.asid_in_ttbr1 { it.ttbr1 } else { it.root };
+                (frame_of(root), (tag >> 48) as u16)
             }
-            Mode::Arm => (frame_of(it.root & super::arm::ROOT_MASK), (it.root >> 48) as u16),
         };
         let scope = if address >> 63 != 0 { 0 } else { self.oracle.scope_of_root(root) };
         Context { root, tag, scope }

@@ -335,6 +335,16 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
         }
     }
 
+    /// A device uses a space's tables from now on.
+    pub(crate) fn share_with_device(&self, space: u8) {
+        let Some((place, owner)) = self.begin(space) else { return };
+        match self.flusher().share_with_device(space_of(&owner)) {
+            Ok(()) => with(|m| m.tags.share(owner.scope)),
+            Err(error) => with(|m| m.note(|_| error.to_string())),
+        }
+        self.end(place);
+    }
+
     /// Ends a space, if no operation on it is under way, and puts a new one in its place.
     pub(crate) fn retire(&self, space: u8) {
         let place = &self.world.places[usize::from(space)];

@@ -4,6 +4,7 @@ mod actor;
 pub(crate) mod backend;
 mod bulk;
 mod edit;
+mod home;
 mod lock;
 mod op;
 mod owner;

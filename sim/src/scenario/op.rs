@@ -48,6 +48,8 @@ pub(crate) enum Op {
     /// Several flushes are started, then ended in another order.
     Pendings { members: [(u8, u8); 3], rotate: u8 },
     FlushLocal { page: u8 },
+    /// arm64: a device uses the space's tables from now on.
+    ShareWithDevice { space: u8 },
     /// A flush without any change.
     Spurious { space: u8, first: u8, count: u8, freed: bool, manner: Manner },
 }

@@ -44,10 +44,6 @@ impl<F: Backend<W>, const W: usize> World<F, W> {
     pub(crate) fn new(machine: &mut Machine, setup: Setup, rng: &mut Rng) -> Self {
         let root = machine.memory.kernel_root();
         let flusher = F::build(&setup, root);
-        for _ in 0..F::spare_tags(&setup) {
-            // Never loaded, so it may be dropped; its tag stays taken.
-            drop(flusher.space(root));
-        }
         let kernel = Owner::new(None, 0, crate::machine::physical::frame_of(root));
         let world = Self { flusher, setup, kernel, places: Vec::new(), all: RefCell::default(), done: Cell::new(0) };
         let kernel_middle = machine.memory.kernel_middle();
@@ -101,7 +97,12 @@ impl<F: Backend<W>, const W: usize> World<F, W> {
         if let Some(space) = &owner.space {
             machine.lines.register(&**space);
             machine.lines.name(core::ptr::from_ref(&**space) as usize, || format!("space{scope}"));
-            space.words(&mut |name, word| machine.lines.name(address(word), || format!("space{scope}.{name}")));
+            space.words(&mut |name, word| {
+                machine.lines.name(address(word), || format!("space{scope}.{name}"));
+                if name == "tag" {
+                    machine.tags.watch(scope, word);
+                }
+            });
         }
         machine.lines.register(&owner.lock);
         machine.lines.name(address(owner.lock.word()), || format!("space{scope}.lock"));
