@@ -32,8 +32,9 @@ pub(crate) enum Issued {
         operation: Tlbi,
         operand: u64,
         target: usize,
-        /// A barrier has waited for it, which on parts that must repeat does not suffice.
-        awaited: bool,
+        /// A barrier has waited for it when its CPU had issued so many broadcasts, which on parts that must repeat does not
+        /// suffice.
+        awaited: Option<u64>,
     },
 }
 
@@ -56,7 +57,7 @@ impl Machine {
         self.cpus[cpu].broadcasts += u64::from(operation.is_broadcast());
         let targets = if operation.is_broadcast() { 0..self.cpus.len() } else { cpu..cpu + 1 };
         for target in targets {
-            self.cpus[cpu].issued.push(Issued::Tlbi { operation, operand, target, awaited: false });
+            self.cpus[cpu].issued.push(Issued::Tlbi { operation, operand, target, awaited: None });
         }
     }
 
@@ -139,16 +140,14 @@ impl Machine {
     fn complete_shareable(&mut self, cpu: usize) {
         let repeat = self.part.repeat;
         let remote = |issued: &Issued| matches!(issued, Issued::Tlbi { target, .. } if *target != cpu);
-        let again = self.cpus[cpu].issued.iter().any(|issued| {
-            remote(issued) && matches!(issued, Issued::Tlbi { awaited: false, .. })
-        });
+        let now = self.cpus[cpu].broadcasts;
         self.complete_where(cpu, |issued| match issued {
-            Issued::Tlbi { awaited, .. } if repeat && remote(issued) => *awaited && again,
+            Issued::Tlbi { awaited, .. } if repeat && remote(issued) => awaited.is_some_and(|then| then < now),
             _ => true,
         });
         for issued in &mut self.cpus[cpu].issued {
             if let Issued::Tlbi { awaited, .. } = issued {
-                *awaited = true;
+                awaited.get_or_insert(now);
             }
         }
     }

@@ -50,7 +50,8 @@ impl Machine {
         }
         let other = (0..self.cpus.len()).find(|other| {
             let theirs = self.context(*other, 0);
-            let runs = *other != cpu && !self.cpus[*other].exempt && theirs.scope != 0;
+            // One that is leaving its space may lag behind a rollover.
+            let runs = *other != cpu && self.cpus[*other].uses == Some(theirs.scope);
             runs && theirs.scope != own.scope && theirs.tag == own.tag
         });
         if let Some(other) = other {

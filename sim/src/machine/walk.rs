@@ -59,14 +59,15 @@ impl Machine {
 
     /// Translates `address` on `cpu` as hardware does: through its paging-structure caches, into the TLB.
     pub(crate) fn walk(&mut self, cpu: usize, address: u64) -> Option<Entry> {
-        let Context { root, tag, scope } = self.context(cpu, address);
+        let Context { root, tag, mut scope } = self.context(cpu, address);
         let now = self.tick();
         let mut times = [u64::MAX; 3];
         let (mut table, mut generation, mut level) = (root, self.memory.generation(root)?, 2);
         for (kind, below) in [(Kind::Region, 0), (Kind::Top, 1)] {
             if let Some(cached) = self.cpus[cpu].tlb.table(kind, tag, address) {
                 (table, generation, level) = (cached.frame, cached.generation, below);
-                times = cached.times;
+                // The tag alone leads there, whatever root is loaded.
+                (times, scope) = (cached.times, cached.scope);
                 self.tally.fills_through_caches += 1;
                 break;
             }

@@ -339,7 +339,11 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
     pub(crate) fn share_with_device(&self, space: u8) {
         let Some((place, owner)) = self.begin(space) else { return };
         match self.flusher().share_with_device(space_of(&owner)) {
-            Ok(()) => with(|m| m.tags.share(owner.scope)),
+            Ok(()) => with(|m| {
+                // The kernel starts the device by a store that comes after a barrier.
+                m.drain_all(self.index);
+                m.tags.share(owner.scope);
+            }),
             Err(error) => with(|m| m.note(|_| error.to_string())),
         }
         self.end(place);
@@ -376,6 +380,8 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
             }),
             Err(error) => with(|m| m.fail(format!("retire: {error}"))),
         }
+        // The kernel's own flag is stored with release.
+        with(|m| m.drain_all(m.current));
         place.retiring.set(false);
     }
 
