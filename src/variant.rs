@@ -3,16 +3,26 @@
 //! In a normal build `broken` is the constant `false` and the compiler removes each site. Under loom or with the
 //! internal feature `_sim` the variant is chosen per thread.
 
-/// Names one way to break the protocol. Each variant is caught by the simulated machine or by loom; which, is listed
-/// in `sim/`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(not(any(loom, feature = "_sim")), allow(dead_code))]
-#[repr(u8)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum Broken {
+macro_rules! variants {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
+        /// Names one way to break the protocol. Each variant is caught by the simulated machine or by loom; which, is
+        /// listed in `sim/`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[cfg_attr(not(any(loom, feature = "_sim")), allow(dead_code))]
+        #[non_exhaustive]
+        pub enum Broken { $($(#[$meta])* $name,)* }
+
+        #[cfg(any(loom, feature = "_sim"))]
+        impl Broken {
+            /// All variants.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+variants! {
     /// The receiver acknowledges without flushing.
-    SkipFlush = 1,
+    SkipFlush,
     /// The initiator does not flush its own TLB.
     SkipLocal,
     /// No full barrier between the page-table change and the selection of targets (initiator).
