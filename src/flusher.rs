@@ -186,9 +186,12 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     /// Ends the life of `space`: unloads it from lazy CPUs and drops what it has in hardware. Afterwards its
     /// tables may be freed and the value dropped.
     ///
+    /// Call it once nobody can begin to use the space any more: a switch to it, or a flush of it, that overlaps with this
+    /// call may find it retired and panic, even if this call goes on to err.
+    ///
     /// # Errors
     ///
-    /// If CPUs run it: they are named and nothing has changed. If it has retired already.
+    /// If CPUs run it: they are named, and the space lives on. If it has retired already.
     fn retire(&self, space: &Space<W>) -> Result<(), RetireError<W>>;
 
     /// Says that a device uses the space's page table too (PASID, SVA), so that it must always be flushed by broadcast

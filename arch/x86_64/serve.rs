@@ -168,6 +168,12 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         // A change of CR4.PGE drops everything of all PCIDs (Intel SDM volume 3, "Operations that Invalidate TLBs and
         // Paging-Structure Caches").
         let cr4 = I::read_cr4();
+        if cr4 & (control::CR4_PGE | control::CR4_PCIDE) == 0 {
+            // Neither global entries nor other PCIDs: a CPU without PGE must not be made to set it.
+            // SAFETY: the value that is loaded now.
+            unsafe { I::write_cr3(I::read_cr3()) };
+            return;
+        }
         // SAFETY: PGE only decides whether global entries are cached; it is put back at once.
         unsafe {
             I::write_cr4(cr4 ^ control::CR4_PGE);

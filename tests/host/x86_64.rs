@@ -124,6 +124,16 @@ fn without_pcids() {
 }
 
 #[test]
+fn without_global_pages_either() {
+    machine!(Kernel, 1, TLB: ConcurrentIpi<Kernel, LogX86>);
+    set_registers(|registers| registers.cr4 = 0);
+    TLB.init(Config::new(no_features(), 0x1000)).unwrap();
+    TLB.online().unwrap();
+    // CR4.PGE may not exist: a load of CR3 drops everything there can be.
+    assert_eq!(take_log(), ["cr3 0x1000"]);
+}
+
+#[test]
 fn large_pages_are_one_instruction_each() {
     machine!(Kernel, 1, TLB: Ipi<Kernel, LogX86>);
     TLB.init(Config::new(no_features(), 0x1000).ceiling(2))
