@@ -3,18 +3,17 @@
 use core::sync::atomic::AtomicU64 as Native;
 
 use crate::{
-    aarch64::Broadcast,
     cpus::CpuMask,
     domain::Domain,
     slot::{CpuSlot, Loaded},
     space::Space,
-    x86_64::Tlb,
 };
 
 /// Called with the name of each word and the word.
-type Name<'a> = &'a mut dyn FnMut(&'static str, &Native);
+pub(crate) type Name<'a> = &'a mut dyn FnMut(&'static str, &Native);
 
-fn domain(domain: &Domain, name: Name<'_>) {
+/// The words of a scope of flushes.
+pub(crate) fn domain(domain: &Domain, name: Name<'_>) {
     const RING: [(&str, &str); 2] = [
         ("ring0.tag", "ring0.payload"),
         ("ring1.tag", "ring1.payload"),
@@ -26,7 +25,8 @@ fn domain(domain: &Domain, name: Name<'_>) {
     }
 }
 
-fn mask<const W: usize>(mask: &CpuMask<W>, name: Name<'_>) {
+/// The words of a mask.
+pub(crate) fn mask<const W: usize>(mask: &CpuMask<W>, name: Name<'_>) {
     for word in &mask.words {
         name("cpus", word.native());
     }
@@ -60,22 +60,5 @@ impl<const W: usize> Space<W> {
         mask(&self.cpus, name);
         name("gathers", self.gathers.native());
         name("trims", self.trims.native());
-    }
-}
-
-impl<P, C, I, const W: usize> Tlb<P, C, I, W> {
-    /// The flusher's shared words.
-    #[doc(hidden)]
-    pub fn words(&self, name: Name<'_>) {
-        domain(&self.kernel, name);
-        mask(&self.online, name);
-    }
-}
-
-impl<P, I, const W: usize, const A: usize> Broadcast<P, I, W, A> {
-    /// The flusher's shared words.
-    #[doc(hidden)]
-    pub fn words(&self, name: Name<'_>) {
-        self.asids.words(&mut |word| name("asids", word));
     }
 }

@@ -17,7 +17,7 @@ pub(super) const RESERVED: u16 = 0;
 
 /// One bit an ASID, in `A` words: 4 for 8-bit ASIDs, 1024 for 16-bit ones.
 #[derive(Debug)]
-pub(crate) struct Asids<const A: usize> {
+pub(super) struct Asids<const A: usize> {
     taken: [AtomicU64; A],
     /// The word where the next search begins, so that recently freed ASIDs are not the first to be taken.
     hint: AtomicU64,
@@ -72,7 +72,7 @@ impl<const A: usize> Asids<A> {
 #[cfg(all(feature = "_sim", not(loom)))]
 impl<const A: usize> Asids<A> {
     /// The shared words, for the simulated machine.
-    pub(crate) fn words(&self, name: &mut dyn FnMut(&core::sync::atomic::AtomicU64)) {
+    pub(super) fn words(&self, name: &mut dyn FnMut(&core::sync::atomic::AtomicU64)) {
         for word in &self.taken {
             name(word.native());
         }

@@ -35,7 +35,7 @@ pub struct Broadcast<P, I = Hardware, const W: usize = 1, const A: usize = 1024>
     pub(super) settings: Settings,
     /// The translation features of the first CPU that came online, 0 before.
     pub(super) features: Private,
-    pub(crate) asids: Asids<A>,
+    pub(super) asids: Asids<A>,
     _types: PhantomData<fn() -> (P, I)>,
 }
 

@@ -11,6 +11,8 @@ mod broadcast;
 mod config;
 mod entry;
 mod flush;
+#[cfg(all(feature = "_sim", not(loom)))]
+mod inspect;
 mod instructions;
 #[cfg(target_arch = "aarch64")]
 mod leaf;

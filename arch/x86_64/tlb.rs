@@ -37,8 +37,8 @@ pub struct Tlb<P, C, I = Hardware, const W: usize = 1> {
     pub(super) features: Private,
     pub(super) courier: C,
     /// The kernel's mappings: a scope of their own, since every online CPU has them.
-    pub(crate) kernel: Domain,
-    pub(crate) online: CpuMask<W>,
+    pub(super) kernel: Domain,
+    pub(super) online: CpuMask<W>,
     _types: PhantomData<fn() -> (P, I)>,
 }
 
