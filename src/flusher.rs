@@ -245,6 +245,15 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     #[doc(hidden)]
     fn dispatch(&self, reach: &mut Self::Reach);
 
+    /// Announces and dispatches one request: a flush. Called pinned.
+    #[doc(hidden)]
+    #[inline]
+    fn start(&self, scope: Scope<'_, W>, request: &Request, reach: &mut Self::Reach) -> u64 {
+        let generation = self.announce(scope, request, reach);
+        self.dispatch(reach);
+        generation
+    }
+
     /// Waits until `generation` of `scope` is reached. Called pinned, on the CPU that announced.
     #[doc(hidden)]
     fn complete(&self, scope: Scope<'_, W>, generation: u64, reach: &Self::Reach);
