@@ -40,13 +40,8 @@ pub struct Tlb<P, M, I = Hardware, const W: usize = 1, const A: usize = 1024> {
     pub(super) settings: Settings,
     /// The translation features of the first CPU that came online, 0 before.
     pub(super) features: Private,
-<<<<<<< HEAD:arch/aarch64/tlb.rs
     pub(super) asids: Asids<W, A>,
     _types: PhantomData<Types<P, M, I>>,
-=======
-    pub(super) asids: Asids<A>,
-    _types: PhantomData<fn() -> (P, I)>,
->>>>>>> main:arch/aarch64/broadcast.rs
 }
 
 /// Broadcasts each invalidation.
