@@ -259,6 +259,12 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     fn complete(&self, scope: Scope<'_, W>, generation: u64, reach: &Self::Reach);
 }
 
+/// Claims the platform's slots for `flusher`, and says whether they are its own.
+pub(crate) fn claim_slots<P: Platform, F>(flusher: &F) -> bool {
+    let address = core::ptr::from_ref(flusher).addr() as u64;
+    P::slot(0).seen.flusher.get_or_set(address) == address
+}
+
 /// Panics where the platform has no CPU `cpu`.
 #[track_caller]
 pub(crate) fn assert_cpu<P: Platform>(cpu: usize) {

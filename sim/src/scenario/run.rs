@@ -85,7 +85,9 @@ pub struct Outcome {
 /// Each run has at least so many flushes.
 const FLUSHES: u64 = 20;
 /// Each CPU has at least so many operations, and at most so many.
-const OPERATIONS: (u16, u16) = (6, 150);
+const OPERATIONS: (u16, u16) = (6, 400);
+/// After so many operations, a CPU whose scenario has hardly flushed does little else.
+const PATIENCE: u16 = 80;
 
 /// Runs a spec. The outcome depends on nothing else.
 pub fn run(spec: &Spec) -> Outcome {
@@ -137,9 +139,11 @@ fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng
     let mut machine = Machine::new(setup.mode, &numbers, chooser, spec.trace);
     machine.note(|_| format!("{setup:?}"));
     let slots: Box<[CpuSlot]> = (0..F::Platform::CPUS).map(|_| CpuSlot::new()).collect();
+    for slot in &slots {
+        machine.lines.register(slot);
+    }
     for number in &numbers {
         let slot = &slots[*number];
-        machine.lines.register(slot);
         let mut words = Vec::new();
         slot.words(&mut |name, word| {
             machine.lines.name(address(word), || format!("cpu{number}.{name}"));
@@ -220,7 +224,10 @@ impl Operations {
                 return None;
             }
             self.next += 1;
-            let op = Op::draw(&mut self.rng, &self.weights, &self.setup);
+            let mut op = Op::draw(&mut self.rng, &self.weights, &self.setup);
+            if number > PATIENCE {
+                op = Op::insist(&mut self.rng, number);
+            }
             if !self.skip.contains(&number) {
                 return Some((number, op));
             }
