@@ -3,11 +3,12 @@
 use core::fmt;
 
 use crate::{
-    addr::{Paging, Range},
     counters::Counters,
     error::{OnlineError, RetireError, SpaceError},
+    paging::Paging,
     pending::Pending,
     platform::Platform,
+    range::Range,
     request::Request,
     space::Space,
 };

@@ -12,13 +12,14 @@ use super::{
     regime,
 };
 use crate::{
-    addr::{Paging, Range},
     asid::{Asids, TooManyPins},
     atomic::{Ordering::Relaxed, const_unless_loom},
     error::{OnlineError, RetireError, SpaceError},
     flusher::{Needed, Outer, Scope, TlbFlusher},
+    paging::Paging,
     platform::{IrqsOff, Platform},
     private::Private,
+    range::Range,
     request::Request,
     slot::{CpuSlot, Loaded},
     space::Space,

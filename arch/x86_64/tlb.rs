@@ -8,14 +8,15 @@ use super::{
     entry::needs_flush,
 };
 use crate::{
-    addr::{Paging, Range},
     atomic::{Ordering::Relaxed, const_unless_loom},
     cpus::CpuMask,
     domain::Domain,
     error::{OnlineError, RetireError, SpaceError},
     flusher::{Needed, Outer, Scope, TlbFlusher},
+    paging::Paging,
     platform::{IpiPlatform, IrqsOff},
     private::Private,
+    range::Range,
     request::Request,
     slot::{CpuSlot, Loaded},
     space::Space,
