@@ -171,6 +171,7 @@ impl ExactSizeIterator for Pages {}
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::paging::Granule;
 
     const X86: Paging = Paging::X86_4_LEVEL;
 
