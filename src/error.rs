@@ -13,6 +13,8 @@ pub enum OnlineError {
     NotInitialized,
     /// The platform named a CPU that it does not have.
     OutOfRange(CpuOutOfRange),
+    /// Another flusher has brought CPUs of this platform online: a platform serves one flusher.
+    OtherFlusher,
     /// The CPU is online already.
     AlreadyOnline {
         /// The CPU.
@@ -46,6 +48,9 @@ impl fmt::Display for OnlineError {
                 f.write_str("the flusher is not initialized: call `init` first")
             }
             Self::OutOfRange(error) => error.fmt(f),
+            Self::OtherFlusher => f.write_str(
+                "another flusher has CPUs of this platform online: a platform serves one flusher",
+            ),
             Self::AlreadyOnline { cpu } => write!(f, "CPU {cpu} is online already"),
             Self::UnequalFeatures { cpu, has, expected } => write!(
                 f,

@@ -3,11 +3,12 @@
 use core::fmt;
 
 use crate::{
-    addr::{Paging, Range},
     counters::Counters,
     error::{OnlineError, RetireError, SpaceError},
+    paging::Paging,
     pending::Pending,
     platform::Platform,
+    range::Range,
     request::Request,
     space::Space,
 };
@@ -245,9 +246,24 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     #[doc(hidden)]
     fn dispatch(&self, reach: &mut Self::Reach);
 
+    /// Announces and dispatches one request: a flush. Called pinned.
+    #[doc(hidden)]
+    #[inline]
+    fn start(&self, scope: Scope<'_, W>, request: &Request, reach: &mut Self::Reach) -> u64 {
+        let generation = self.announce(scope, request, reach);
+        self.dispatch(reach);
+        generation
+    }
+
     /// Waits until `generation` of `scope` is reached. Called pinned, on the CPU that announced.
     #[doc(hidden)]
     fn complete(&self, scope: Scope<'_, W>, generation: u64, reach: &Self::Reach);
+}
+
+/// Claims the platform's slots for `flusher`, and says whether they are its own.
+pub(crate) fn claim_slots<P: Platform, F>(flusher: &F) -> bool {
+    let address = core::ptr::from_ref(flusher).addr() as u64;
+    P::slot(0).seen.flusher.get_or_set(address) == address
 }
 
 /// Panics where the platform has no CPU `cpu`.

@@ -3,10 +3,10 @@
 use core::fmt;
 
 use crate::{
-    addr::Range,
     coverage::{Branch, took},
     flusher::{Scope, TlbFlusher},
     pending::Pending,
+    range::Range,
     request::{ChangeFlags, Request},
     space::Space,
     variant::{Broken, broken},

@@ -70,6 +70,9 @@ pub(crate) struct Seen {
     pub(crate) generation: AtomicU64,
     /// The kernel's generation that this CPU's TLB has caught up with.
     pub(crate) kernel_generation: AtomicU64,
+    /// In CPU 0's slot: the address of the flusher that the platform's slots serve. Two flushers would take each other's
+    /// spaces for their own.
+    pub(crate) flusher: Private,
 }
 
 /// Written by initiators, taken by the owner.
@@ -122,6 +125,7 @@ impl CpuSlot {
                     loaded: AtomicU64::new(Loaded::OFFLINE.0),
                     generation: AtomicU64::new(0),
                     kernel_generation: AtomicU64::new(0),
+                    flusher: Private::new(0),
                 },
                 mail: Mail {
                     pending: AtomicU64::new(0),

@@ -6,7 +6,7 @@ use core::{
 };
 
 use super::Features;
-use crate::addr::{Granule, Paging};
+use crate::paging::{Granule, Paging};
 
 /// The configuration of the arm64 flusher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

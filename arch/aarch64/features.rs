@@ -1,7 +1,7 @@
 //! What the CPU offers, read from its ID registers.
 
 use super::{Instructions, range::BaseUnit, regime};
-use crate::addr::Granule;
+use crate::paging::Granule;
 
 /// What matters for the flusher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

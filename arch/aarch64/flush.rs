@@ -8,11 +8,11 @@ use super::{
     tlb::retired,
 };
 use crate::{
-    addr::Range,
     atomic::Ordering::Acquire,
     coverage::{Branch, took},
     flusher::Scope,
     platform::{IrqsOff, Platform},
+    range::Range,
     request::{ChangeFlags, Request},
     slot::Loaded,
     space::Space,

@@ -13,7 +13,7 @@ use crate::{
     coverage::{Branch, took},
     cpus::{CpuOutOfRange, CpuSet},
     error::{OnlineError, RetireError},
-    flusher::assert_cpu,
+    flusher::{assert_cpu, claim_slots},
     platform::{IrqsOff, Patience, Pin, Platform},
     slot::Loaded,
     space::Space,
@@ -40,6 +40,9 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         }
         if let Some(level) = regime::unserved_level::<I>() {
             return Err(OnlineError::WrongRegime { level });
+        }
+        if !claim_slots::<P, _>(self) {
+            return Err(OnlineError::OtherFlusher);
         }
         let _irqs = IrqsOff::<P>::new();
         let my = P::slot(me);

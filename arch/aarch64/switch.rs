@@ -69,7 +69,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             || policy::forgotten(M::KIND, space),
         );
         if policy::enter::<I, W>(M::KIND, space, me, asid) {
-            my.counters.served_full.add(1);
+            my.counters.switches_flushed.add(1);
         }
         if M::KIND != policy::Kind::Local && !space.cpus.contains(me) {
             // Only to know that the space was loaded at all.
@@ -104,7 +104,12 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
                 I::write_ttbr0(ttbr(root, asid));
             }
         }
-        // The write takes effect before anything that relies on it.
+        self.synchronize_context();
+    }
+
+    /// The register writes take effect before anything that relies on them.
+    #[inline(always)]
+    fn synchronize_context(&self) {
         if !broken(Broken::NoIsbSwitch) {
             I::isb();
         }
@@ -122,18 +127,19 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         {
             policy::leave::<I, W>(M::KIND, old);
         }
-        // SAFETY: promised by the caller.
+        let root = self.settings.reserved_root();
+        // SAFETY: promised by the caller; of TTBR1 only the ASID field changes.
         unsafe {
             if self.settings.asid_in_ttbr1() {
-                // The other way round than on entry: the old space's tables must not be walked under another ASID.
-                I::write_ttbr0(self.settings.reserved_root());
+                // The mirror of loading a space: the old root must not be walked under the reserved ASID.
+                I::write_ttbr0(root);
                 I::isb();
                 I::write_ttbr1(ttbr(I::read_ttbr1() & !ASID_FIELD, RESERVED));
-                I::isb();
             } else {
-                self.load_root(self.settings.reserved_root(), RESERVED);
+                I::write_ttbr0(ttbr(root, RESERVED));
             }
-        };
+        }
+        self.synchronize_context();
         if !broken(Broken::CountedOutEarly)
             && let Some(old) = old
         {

@@ -12,13 +12,14 @@ use super::{
     regime,
 };
 use crate::{
-    addr::{Paging, Range},
     asid::{Asids, TooManyPins},
     atomic::{Ordering::Relaxed, const_unless_loom},
     error::{OnlineError, RetireError, SpaceError},
     flusher::{Needed, Outer, Scope, TlbFlusher},
+    paging::Paging,
     platform::{IrqsOff, Platform},
     private::Private,
+    range::Range,
     request::Request,
     slot::{CpuSlot, Loaded},
     space::Space,
@@ -40,7 +41,7 @@ pub struct Tlb<P, M, I = Hardware, const W: usize = 1, const A: usize = 1024> {
     pub(super) settings: Settings,
     /// The translation features of the first CPU that came online, 0 before.
     pub(super) features: Private,
-    pub(crate) asids: Asids<W, A>,
+    pub(super) asids: Asids<W, A>,
     _types: PhantomData<Types<P, M, I>>,
 }
 

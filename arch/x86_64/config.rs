@@ -6,7 +6,7 @@ use core::{
 };
 
 use super::detect::{Features, GlobalInvlpg};
-use crate::addr::Paging;
+use crate::paging::Paging;
 
 /// Whether kernel and user run on separate page tables (page-table isolation).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use crate::{
     coverage::{Branch, took},
     cpus::CpuOutOfRange,
     error::OnlineError,
-    flusher::assert_cpu,
+    flusher::{assert_cpu, claim_slots},
     platform::{IpiPlatform, IrqsOff},
     slot::{CpuSlot, Loaded},
     variant::{Broken, broken},
@@ -26,6 +26,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
                 cpu: me,
                 limit: P::CPUS,
             }));
+        }
+        if !claim_slots::<P, _>(self) {
+            return Err(OnlineError::OtherFlusher);
         }
         let _irqs = IrqsOff::<P>::new();
         let my = P::slot(me);

@@ -170,9 +170,9 @@ fn an_asid_in_ttbr1_is_written_there_while_the_reserved_root_is_loaded() {
     assert_eq!(
         take_log(),
         [
-            "ttbr1 0x40001000",
-            "isb",
             "ttbr0 0x1000",
+            "isb",
+            "ttbr1 0x40001000",
             "isb",
             "ttbr1 0x1000040001000",
             "isb",

@@ -53,6 +53,19 @@ fn online_names_what_is_wrong() {
 }
 
 #[test]
+fn a_platform_serves_one_flusher() {
+    machine!(Kernel, 2, TLB: Ipi<Kernel, LogX86>);
+    static OTHER: ConcurrentIpi<Kernel, LogX86, 2> = ConcurrentIpi::new();
+    TLB.init(config()).unwrap();
+    OTHER.init(config()).unwrap();
+    TLB.online().unwrap();
+    TLB.offline();
+    become_cpu(1);
+    assert_eq!(OTHER.online(), Err(OnlineError::OtherFlusher));
+    TLB.online().unwrap();
+}
+
+#[test]
 fn flushes_before_other_cpus_are_online_need_no_interrupt() {
     machine!(Kernel, 64, TLB: Ipi<Kernel, LogX86>);
     TLB.init(config()).unwrap();

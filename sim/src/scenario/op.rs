@@ -86,6 +86,16 @@ impl Weights {
 }
 
 impl Op {
+    /// An operation that flushes, or prepares one that does.
+    pub(crate) fn insist(rng: &mut Rng, number: u16) -> Self {
+        let page = rng.below(u32::from(layout::USER_PAGES)) as u8;
+        if number.is_multiple_of(2) {
+            return Self::Map { space: 0, page, writable: true };
+        }
+        let manner = Manner { outside: false, masked: false, all: false };
+        Self::Unmap { space: 0, first: 0, count: layout::USER_PAGES, manner }
+    }
+
     /// The next operation.
     pub(crate) fn draw(rng: &mut Rng, weights: &Weights, setup: &Setup) -> Self {
         let manner = Manner { outside: rng.chance(1, 3), masked: rng.chance(1, 3), all: rng.chance(1, 8) };

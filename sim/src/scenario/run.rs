@@ -89,7 +89,9 @@ pub struct Outcome {
 /// Each run has at least so many flushes.
 const FLUSHES: u64 = 20;
 /// Each CPU has at least so many operations, and at most so many.
-const OPERATIONS: (u16, u16) = (6, 150);
+const OPERATIONS: (u16, u16) = (6, 400);
+/// After so many operations, a CPU whose scenario has hardly flushed does little else.
+const PATIENCE: u16 = 80;
 
 /// Runs a spec. The outcome depends on nothing else.
 pub fn run(spec: &Spec) -> Outcome {
@@ -238,6 +240,9 @@ impl Operations {
             }
             self.next += 1;
             let mut op = Op::draw(&mut self.rng, &self.weights, &self.setup);
+            if number > PATIENCE {
+                op = Op::insist(&mut self.rng, number);
+            }
             if self.setup.mode == Mode::Arm {
                 op = op.settle(&mut self.rng, &self.setup, self.index, self.cpus);
             }
