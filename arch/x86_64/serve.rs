@@ -62,11 +62,14 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         // Read BEFORE flushing (invariant 4): a change that comes meanwhile is not claimed.
         let now = space.domain.generation();
         let have = my.seen.generation.load(Relaxed);
-        if have == now {
+        let lazy = Loaded(my.seen.loaded.load(Relaxed)).is_lazy();
+        // A CPU that became lazy after it had caught up with the retirement itself must still leave.
+        let retired = lazy && space.domain.is_retired() && !broken(Broken::RetireLateLazyKept);
+        if have == now && !retired {
             took(Branch::ServedNothing);
             return;
         }
-        if Loaded(my.seen.loaded.load(Relaxed)).is_lazy() {
+        if lazy {
             if broken(Broken::LazyStays) {
                 my.seen.generation.store(now, Release);
                 return;
