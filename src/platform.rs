@@ -61,9 +61,7 @@ pub unsafe trait Platform: Sized + 'static {
     ///
     /// # Implementation safety
     ///
-    /// Must give the same, distinct slot for each CPU number below [`CPUS`](Self::CPUS), every time, whoever asks. The
-    /// platform must be used with one flusher only, since the slots hold its state: `online` of a second one errs, but
-    /// its other calls do not look.
+    /// Must give the same, distinct slot for each CPU number below [`CPUS`](Self::CPUS), every time, whoever asks.
     fn slot(cpu: usize) -> &'static CpuSlot;
 
     /// Called on each turn of a loop that waits for another CPU.
