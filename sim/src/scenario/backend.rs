@@ -10,7 +10,7 @@ use shootdown::{
 };
 
 use crate::{
-    machine::{Mode, arm::Arm, part::Part, x86::X86},
+    machine::{Mode, arm::Arm, layout, part::Part, x86::X86},
     rng::Rng,
 };
 
@@ -87,6 +87,8 @@ pub(crate) struct Setup {
     /// arm64: each space is mostly used by one CPU, its home.
     pub homes: bool,
     pub spaces: u8,
+    /// Pages on which most operations are.
+    pub hot: Option<[u8; 3]>,
     /// CPU numbers straddle a word of the masks.
     pub wide: bool,
 }
@@ -104,6 +106,12 @@ impl Setup {
             spare_asids: rng.pick(&[1, 40]),
             homes: false,
             spaces: rng.pick(&[2, 2, 3, 4, 7]),
+            hot: rng.chance(1, 2).then(|| {
+                let first = rng.below(u32::from(layout::USER_PAGES)) as u8;
+                let second = (first + rng.pick(&[1, 1, 2, 4])) % layout::USER_PAGES;
+                let kernel = layout::USER_PAGES + rng.below(u32::from(layout::PAGES - layout::USER_PAGES)) as u8;
+                [first, second, kernel]
+            }),
             wide: rng.chance(1, 8),
         };
         if backend.is_arm() {
