@@ -120,6 +120,16 @@ impl Machine {
         }
     }
 
+    /// The running CPU loads an entry. What it sees of another CPU's stores all observers see, table walkers included
+    /// (multi-copy atomicity).
+    pub(crate) fn observe_entry(&mut self, table: u16, index: usize) {
+        for cpu in (0..self.cpus.len()).filter(|cpu| *cpu != self.current).collect::<Vec<_>>() {
+            self.complete_where(cpu, |issued| {
+                issued.as_store().is_some_and(|store| (store.table, store.index) == (table, index))
+            });
+        }
+    }
+
     fn load_next_root(&mut self, cpu: usize) {
         if let Some(root) = self.cpus[cpu].next_root.take() {
             self.note_for(cpu, |_| format!("  ttbr0 = {root:#x} takes effect"));

@@ -101,7 +101,7 @@ impl Machine {
         let Some(asid) = self.tags.asid(scope) else { return };
         let tlb = &self.cpus[cpu].tlb;
         let mut own = tlb.entries.iter().filter(|entry| entry.scope == scope && entry.tag == asid);
-        if let Some(entry) = own.find(|entry| self.oracle.is_closed_hard(entry)).copied() {
+        if let Some(entry) = own.find(|entry| self.oracle.must_be_gone(entry)).copied() {
             let number = self.cpus[cpu].number;
             let entry = entry.show();
             self.fail(format!("cpu{number} has {entry}, which may be walked, though its flush has completed"));

@@ -32,6 +32,8 @@ struct Truth {
     closed: [Dates; PAGES as usize],
     /// Up to when they are closed for speculation too.
     closed_hard: [Dates; PAGES as usize],
+    /// As far as no earlier flush has closed them for use: an older entry that is not loaded may be left by that one.
+    closed_first: [Dates; PAGES as usize],
     closed_tables: [u64; REGIONS as usize],
     closed_top: u64,
 }
@@ -43,6 +45,7 @@ impl Truth {
         top: 0,
         closed: [[0; 3]; PAGES as usize],
         closed_hard: [[0; 3]; PAGES as usize],
+        closed_first: [[0; 3]; PAGES as usize],
         closed_tables: [0; REGIONS as usize],
         closed_top: 0,
     };
@@ -164,6 +167,11 @@ impl Oracle {
         let truth = &mut self.scopes[usize::from(scope)];
         for page in 0..usize::from(PAGES) {
             if pages >> page & 1 != 0 {
+                if hard {
+                    let (closed, dates) = (truth.closed[page], open.dates.pages[page]);
+                    let first = core::array::from_fn(|level| if dates[level] > closed[level] { dates[level] } else { 0 });
+                    truth.closed_first[page] = later(&truth.closed_first[page], &first);
+                }
                 truth.closed[page] = later(&truth.closed[page], &open.dates.pages[page]);
                 if hard {
                     truth.closed_hard[page] = later(&truth.closed_hard[page], &open.dates.pages[page]);
@@ -188,6 +196,7 @@ impl Oracle {
         let truth = &mut self.scopes[usize::from(scope)];
         truth.closed = [[now; 3]; PAGES as usize];
         truth.closed_hard = truth.closed;
+        truth.closed_first = truth.closed;
         truth.closed_tables = [now; REGIONS as usize];
         truth.closed_top = now;
     }
@@ -200,12 +209,21 @@ impl Oracle {
     }
 
     /// Whether `entry` is older than a change that is closed for speculation.
-    pub(crate) fn is_closed_hard(&self, entry: &Entry) -> bool {
+    fn is_closed_hard(&self, entry: &Entry) -> bool {
+        self.is_closed_by(entry, &self.scopes[usize::from(entry.scope)].closed_hard)
+    }
+
+    /// Whether `entry` should have gone even if its tag is not loaded.
+    pub(crate) fn must_be_gone(&self, entry: &Entry) -> bool {
+        self.is_closed_by(entry, &self.scopes[usize::from(entry.scope)].closed_first)
+    }
+
+    fn is_closed_by(&self, entry: &Entry, closed: &[Dates; PAGES as usize]) -> bool {
         let truth = &self.scopes[usize::from(entry.scope)];
         match entry.kind {
             Kind::Page | Kind::Large => {
                 let pages = entry.pages();
-                (0..PAGES).any(|page| pages >> page & 1 != 0 && is_older(&entry.times, &truth.closed_hard[usize::from(page)]))
+                (0..PAGES).any(|page| pages >> page & 1 != 0 && is_older(&entry.times, &closed[usize::from(page)]))
             }
             Kind::Region => {
                 let regions = layout::regions_of(entry.pages());

@@ -179,6 +179,9 @@ impl Machine {
 
     /// Loads from a page table on the running CPU.
     pub(crate) fn load_entry(&mut self, table: u16, index: usize) -> u64 {
+        if self.mode == Mode::Arm {
+            self.observe_entry(table, index);
+        }
         let own = self.cpus[self.current].buffer.iter().rev().find_map(|buffered| match buffered {
             Buffered::Entry(store) if (store.table, store.index) == (table, index) => Some(store.value),
             _ => None,

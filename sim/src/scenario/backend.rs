@@ -128,10 +128,10 @@ impl Setup {
             repeat: rng.chance(1, 4),
             asid_in_ttbr1: rng.chance(1, 3),
         };
-        self.spare_asids = rng.pick(&[1, 1, 2, 4, 40]);
+        self.spare_asids = rng.pick(&[1, 1, 1, 2, 40]);
         self.homes = rng.chance(2, 3);
         // More spaces than ASIDs, or few spaces that CPUs share.
-        self.spaces = rng.pick(&[1, 2, 3, 5, 9, 14]);
+        self.spaces = rng.pick(&[1, 2, 3, 8, 14, 18]);
     }
 }
 
