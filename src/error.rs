@@ -20,6 +20,16 @@ pub enum OnlineError {
         /// The CPU.
         cpu: usize,
     },
+    /// The kernel's own root is not loaded.
+    NotKernelRoot {
+        /// The root that is loaded.
+        loaded: u64,
+    },
+    /// The kernel's mappings were declared global, but global pages are off on this CPU (CR4.PGE).
+    NoGlobalPages {
+        /// The CPU.
+        cpu: usize,
+    },
     /// The CPU's translation features differ from those of the first CPU.
     UnequalFeatures {
         /// The CPU.
@@ -50,6 +60,14 @@ impl fmt::Display for OnlineError {
             Self::OutOfRange(error) => error.fmt(f),
             Self::OtherFlusher => f.write_str(
                 "another flusher has CPUs of this platform online: a platform serves one flusher",
+            ),
+            Self::NotKernelRoot { loaded } => write!(
+                f,
+                "root {loaded:#x} is loaded, not the kernel's own: load it before `online`"
+            ),
+            Self::NoGlobalPages { cpu } => write!(
+                f,
+                "CPU {cpu} has CR4.PGE clear, but the kernel's mappings were declared global"
             ),
             Self::AlreadyOnline { cpu } => write!(f, "CPU {cpu} is online already"),
             Self::UnequalFeatures { cpu, has, expected } => write!(

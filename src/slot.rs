@@ -70,9 +70,11 @@ pub(crate) struct Seen {
     pub(crate) generation: AtomicU64,
     /// The kernel's generation that this CPU's TLB has caught up with.
     pub(crate) kernel_generation: AtomicU64,
-    /// In CPU 0's slot: the address of the flusher that the platform's slots serve. Two flushers would take each other's
-    /// spaces for their own.
+    /// The address of the flusher that this CPU is online in, 0 if it is not. A second flusher on the same platform would
+    /// take the first one's state for its own.
     pub(crate) flusher: Private,
+    /// In CPU 0's slot: the address of the only flusher that CPUs may come online in.
+    pub(crate) claim: Private,
 }
 
 /// Written by initiators, taken by the owner.
@@ -126,6 +128,7 @@ impl CpuSlot {
                     generation: AtomicU64::new(0),
                     kernel_generation: AtomicU64::new(0),
                     flusher: Private::new(0),
+                    claim: Private::new(0),
                 },
                 mail: Mail {
                     pending: AtomicU64::new(0),

@@ -85,6 +85,8 @@ variants! {
     OnlineFlushFirst,
     /// Retire does not wait for lazy CPUs.
     RetireLazyKept,
+    /// Retire waits for a CPU that became lazy after it had caught up with the retirement.
+    RetireLateLazyKept,
     /// Retire takes a CPU between two spaces for gone.
     RetireSwitchingGone,
     /// Retire leaves trim requests, which hold the space's address, in mailboxes.
@@ -123,6 +125,8 @@ variants! {
     NoActiveBarrier,
     /// arm64: no barrier between marking others stale and looking at who is active.
     NoStaleBarrier,
+    /// arm64: stale CPUs are marked before the page-table stores are visible.
+    MarksBeforeStores,
     /// arm64: others are not marked stale by a local flush.
     StaleNotMarked,
     /// arm64: the stale bit is tested before the CPU is counted in.

@@ -12,7 +12,7 @@ use crate::{
     cpus::CpuMask,
     domain::Domain,
     error::{OnlineError, RetireError, SpaceError},
-    flusher::{Needed, Outer, Scope, TlbFlusher},
+    flusher::{Needed, Outer, Scope, TlbFlusher, address, not_online},
     paging::Paging,
     platform::{IpiPlatform, IrqsOff},
     private::Private,
@@ -113,17 +113,11 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         let me = P::current_cpu();
         let my = P::slot(me);
         let loaded = Loaded(my.seen.loaded.load(Relaxed));
-        if loaded == Loaded::OFFLINE {
+        if my.seen.flusher.get() != address(self) {
             not_online(call, me);
         }
         (my, me, loaded)
     }
-}
-
-#[cold]
-#[inline(never)]
-fn not_online(call: &str, cpu: usize) -> ! {
-    panic!("shootdown: {call} on CPU {cpu}, which is not online: call `online` on it first");
 }
 
 impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>

@@ -101,6 +101,8 @@ pub fn campaign(plan: &Plan, progress: impl Fn(u64) + Sync) -> Summary {
                     own.runs += 1;
                     own.tally.add(&outcome.tally);
                     match outcome.failure {
+                        // Such a run was cut short.
+                        None if outcome.tally.cut != 0 => {}
                         None => {
                             let flushes = outcome.tally.flushes;
                             own.least_flushes = Some(own.least_flushes.map_or(flushes, |least| least.min(flushes)));

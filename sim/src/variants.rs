@@ -24,7 +24,7 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::SkipFlush, Simulator(ALL)),
     (Broken::SkipLocal, Simulator(X86)),
     (Broken::NoFlushBarrier, Loom("the barrier follows a locked instruction, which on x86 is one")),
-    (Broken::NoSwitchBarrier, Simulator(X86)),
+    (Broken::NoSwitchBarrier, Simulator(ALL)),
     (Broken::NoServeBarrier, Simulator(X86)),
     (Broken::NoPublish, Simulator(X86)),
     (Broken::GenerationReadLate, Simulator(X86)),

@@ -108,6 +108,9 @@ impl Machine {
             Issued::Tlbi { operation, operand, target } => {
                 let Ok(named) = decode(operand) else { return };
                 let own = target == cpu;
+                if !own && !self.cpus[target].listens {
+                    return;
+                }
                 self.note_for(target, |_| format!("  tlbi {operation:?} {operand:#x} is done"));
                 let tlb = &mut self.cpus[target].tlb;
                 if own {

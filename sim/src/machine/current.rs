@@ -75,12 +75,18 @@ pub(crate) fn suspend(cpu: usize) {
     unsafe { (*yielder).suspend(()) }
 }
 
-/// Fails the current machine and gives the CPU that runs; `None` if the machine itself was being used.
-pub(crate) fn try_fail(message: String) -> Option<usize> {
+/// The code under test has panicked: ends the run and gives the CPU that runs; `None` if it was the machine itself.
+pub(crate) fn end_by_panic(message: String) -> Option<usize> {
     MACHINE.with(|machine| {
         let mut machine = machine.try_borrow_mut().ok()?;
         let machine = machine.as_mut()?;
-        machine.fail(message);
+        if machine.may_find_retired && message.contains("after it has retired") {
+            machine.note(|_| message);
+            machine.cut = true;
+            machine.tally.cut = 1;
+        } else {
+            machine.fail(message);
+        }
         Some(machine.current)
     })
 }

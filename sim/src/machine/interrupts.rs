@@ -124,7 +124,7 @@ pub(crate) fn catch_panics() {
         }
         let place = info.location().map_or(String::new(), |at| format!(" at {}", super::stores::short_panic(at)));
         let text = info.payload_as_str().unwrap_or("panic");
-        let Some(cpu) = current::try_fail(format!("panic: {text}{place}")) else {
+        let Some(cpu) = current::end_by_panic(format!("panic: {text}{place}")) else {
             // The simulator itself has panicked.
             return previous(info);
         };

@@ -64,6 +64,7 @@ pub struct Tally {
     pub effects: u64,
     pub flushes: u64,
     pub parks: u64,
+    pub cut: u64,
 }
 
 impl Tally {
@@ -85,6 +86,7 @@ impl Tally {
             ("late effects", self.effects),
             ("flushes", self.flushes),
             ("CPUs parked in a spin", self.parks),
+            ("runs ended by a use after retirement", self.cut),
         ]
     }
 
@@ -104,6 +106,7 @@ impl Tally {
         self.effects += other.effects;
         self.flushes += other.flushes;
         self.parks += other.parks;
+        self.cut += other.cut;
     }
 }
 
@@ -129,6 +132,10 @@ pub(crate) struct Machine {
     pub trace: Option<Trace>,
     pub tally: Tally,
     pub failure: Option<String>,
+    /// Operations on a space went on while it retired, so one may find it retired, which the flusher stops by a panic.
+    pub may_find_retired: bool,
+    /// That has happened: the run ends, and the contract is kept.
+    pub cut: bool,
     /// CPUs whose scenario has not ended.
     pub busy: usize,
     pub chooser: Chooser,
@@ -154,6 +161,8 @@ impl Machine {
             trace: trace.then(Trace::default),
             tally: Tally::default(),
             failure: None,
+            may_find_retired: false,
+            cut: false,
             busy: numbers.len(),
             chooser,
             record: Vec::new(),
@@ -164,6 +173,11 @@ impl Machine {
     #[inline]
     pub(crate) fn acting(&self) -> usize {
         self.probe.unwrap_or(self.current)
+    }
+
+    /// Whether the run has ended early.
+    pub(crate) fn is_over(&self) -> bool {
+        self.failure.is_some() || self.cut
     }
 
     /// Ends the run: the contract is broken.

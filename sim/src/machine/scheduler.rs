@@ -80,12 +80,12 @@ impl Machine {
     fn decide(&mut self) -> Next {
         loop {
             let current = self.current;
-            if self.failure.is_some() {
+            if self.is_over() {
                 return Next::Dead(current);
             }
             let must = self.cpus[current].state != State::Runnable;
             let point = self.point();
-            if !must && self.chooser.is_quiet(point) {
+            if !must && self.chooser.is_quiet(point, !self.cpus[current].buffer.is_empty()) {
                 return Next::GoOn;
             }
             let options = self.options();
@@ -153,7 +153,7 @@ fn happen() {
             Next::GiveWay(cpu) => {
                 suspend(cpu);
                 let (dead, waits) =
-                    with(|m| (m.failure.is_some(), m.cpus[cpu].state != State::Runnable));
+                    with(|m| (m.is_over(), m.cpus[cpu].state != State::Runnable));
                 if !dead && !waits {
                     return;
                 }
@@ -182,7 +182,11 @@ pub(crate) fn point() {
 /// A turn of a waiting loop.
 pub(crate) fn relax() {
     point();
-    with(|m| m.park());
+    with(|m| {
+        // A point of its own: choices are looked up by point.
+        m.arrive();
+        m.park();
+    });
     happen();
     interrupts::take();
     with(|m| m.next_turn());
@@ -224,7 +228,7 @@ fn happen_while_idle() {
             Next::GiveWay(cpu) | Next::Dead(cpu) => suspend(cpu),
             Next::Nmi(cpu, page) => interrupts::nmi(cpu, page),
         }
-        if with(|m| m.failure.is_none() && m.cpus[m.current].state == State::Runnable) {
+        if with(|m| !m.is_over() && m.cpus[m.current].state == State::Runnable) {
             return;
         }
     }
@@ -257,7 +261,7 @@ pub(crate) fn run(machine: Machine, calls: Calls, bodies: Vec<Box<dyn FnOnce()>>
         })
         .collect();
     loop {
-        let (cpu, over) = with(|m| (m.current, m.failure.is_some() || m.busy == 0));
+        let (cpu, over) = with(|m| (m.current, m.is_over() || m.busy == 0));
         if over {
             break;
         }
@@ -265,7 +269,7 @@ pub(crate) fn run(machine: Machine, calls: Calls, bodies: Vec<Box<dyn FnOnce()>>
             break;
         }
     }
-    let failed = with(|m| m.failure.is_some());
+    let failed = with(|m| m.is_over());
     for (index, mut cpu) in cpus.into_iter().enumerate() {
         if failed {
             // SAFETY: nothing on the stack is used again: what the abandoned frames own is leaked, and what they

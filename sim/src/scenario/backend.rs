@@ -9,7 +9,7 @@ use shootdown::{
 };
 
 use crate::{
-    machine::{Mode, arm::Arm, x86::X86},
+    machine::{Mode, arm::Arm, layout, x86::X86},
     rng::Rng,
 };
 
@@ -76,6 +76,8 @@ pub(crate) struct Setup {
     /// arm64: only few ASIDs are left, so that they are given again.
     pub few_asids: bool,
     pub spaces: u8,
+    /// Pages on which most operations are.
+    pub hot: Option<[u8; 3]>,
     /// CPU numbers straddle a word of the masks.
     pub wide: bool,
 }
@@ -94,6 +96,12 @@ impl Setup {
             trim_after: rng.pick(&[0, 1, 3, 256]),
             few_asids: rng.chance(1, 2),
             spaces: rng.pick(&[2, 2, 3, 4, 7]),
+            hot: rng.chance(1, 2).then(|| {
+                let first = rng.below(u32::from(layout::USER_PAGES)) as u8;
+                let second = (first + rng.pick(&[1, 1, 2, 4])) % layout::USER_PAGES;
+                let kernel = layout::USER_PAGES + rng.below(u32::from(layout::PAGES - layout::USER_PAGES)) as u8;
+                [first, second, kernel]
+            }),
             wide: rng.chance(1, 8),
         }
     }

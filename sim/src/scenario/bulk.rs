@@ -9,7 +9,6 @@ use super::{
     backend::Backend,
     edit::Edit,
     owner::{Found, Owner},
-    world::Place,
 };
 use crate::machine::{current::with, layout, oracle::Promise, scheduler::point};
 
@@ -60,13 +59,13 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
     }
 
     pub(crate) fn gather(&self, space: u8, plan: GatherPlan, small: bool) {
-        let Some((place, owner)) = self.begin(space) else { return };
+        let Some(owner) = self.begin(space) else { return };
         if small {
             self.gather_into::<FrameArray<OwnedFrame, 1>>(&owner, plan, false);
         } else {
             self.gather_into::<FrameArray<OwnedFrame, 16>>(&owner, plan, true);
         }
-        self.end(place);
+        self.end(&owner);
     }
 
     /// A container that overflows makes the gather flush in between; what its last flush then promises can't be told
@@ -170,12 +169,7 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
     }
 
     /// Clears a page under the lock, and leaves its flush for later.
-    fn clear_for_later<'a>(
-        &self,
-        place: &'a Place<W>,
-        owner: Rc<Owner<W>>,
-        page: u8,
-    ) -> Option<Later<'a, W>> {
+    fn clear_for_later(&self, owner: Rc<Owner<W>>, page: u8) -> Option<Later<W>> {
         self.lock(&owner, false);
         let mut edit = Edit::new(&owner, false);
         if owner.is_settled(page)
@@ -194,19 +188,19 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         drop(edit);
         owner.lock.unlock();
         match later {
-            Some((changed, frees, request, promise)) => Some(Later { place, owner, changed, frees, request, promise }),
+            Some((changed, frees, request, promise)) => Some(Later { owner, changed, frees, request, promise }),
             None => {
-                self.end(place);
+                self.end(&owner);
                 None
             }
         }
     }
 
-    fn members(&self, members: [(u8, u8); 3]) -> Vec<Later<'_, W>> {
+    fn members(&self, members: [(u8, u8); 3]) -> Vec<Later<W>> {
         let mut list = Vec::new();
         for (space, page) in members {
-            if let Some((place, owner)) = self.begin(space) {
-                list.extend(self.clear_for_later(place, owner, page));
+            if let Some(owner) = self.begin(space) {
+                list.extend(self.clear_for_later(owner, page));
             }
         }
         list
@@ -253,17 +247,16 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         }
     }
 
-    fn settle(&self, member: Later<'_, W>) {
+    fn settle(&self, member: Later<W>) {
         member.owner.mark_plain(member.changed, false);
         give_back(&member.frees);
-        self.end(member.place);
+        self.end(&member.owner);
     }
 }
 
 /// A change whose flush is still to be started.
 #[derive(Debug)]
-struct Later<'a, const W: usize> {
-    place: &'a Place<W>,
+struct Later<const W: usize> {
     owner: Rc<Owner<W>>,
     changed: u32,
     frees: Vec<u16>,

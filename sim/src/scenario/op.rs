@@ -41,7 +41,8 @@ pub(crate) enum Op {
     KernelFreeTable { region: u8, manner: Manner },
     Gather { space: u8, first: u8, count: u8, tables: bool, split: bool, small: bool },
     Batch { members: [(u8, u8); 3] },
-    Retire { space: u8 },
+    /// If `eager`, even while other CPUs wait for flushes of it or switch to it.
+    Retire { space: u8, eager: bool },
     OfflineOnline,
     /// Polls with interrupts off, as in a spin lock.
     PollMasked { turns: u8 },
@@ -66,6 +67,13 @@ const USUAL: [u32; KINDS] = [
 impl Weights {
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         let mut weights = USUAL.map(|usual| usual * rng.pick(&[0, 1, 1, 1, 3]));
+        if rng.chance(1, 2) {
+            // A few kinds only, which meet the more often.
+            let few: [usize; 4] = core::array::from_fn(|_| rng.below(KINDS as u32) as usize);
+            for (kind, weight) in weights.iter_mut().enumerate() {
+                *weight = if few.contains(&kind) { USUAL[kind].max(4) } else { 0 };
+            }
+        }
         // Something to flush, and someone to flush it from.
         for always in [0, 5, 7, 8] {
             weights[always] = weights[always].max(USUAL[always]);
@@ -99,10 +107,14 @@ impl Op {
         let manner = Manner { outside: rng.chance(1, 3), masked: rng.chance(1, 3), all: rng.chance(1, 8) };
         // Half of all operations are on the first space, so that CPUs meet.
         let space = |rng: &mut Rng| if rng.chance(1, 2) { 0 } else { rng.below(u32::from(setup.spaces)) as u8 };
-        let page = |rng: &mut Rng| rng.below(u32::from(layout::USER_PAGES)) as u8;
-        let region = |rng: &mut Rng| rng.below(u32::from(layout::USER_REGIONS)) as u8;
-        let kernel_page = |rng: &mut Rng| {
-            layout::USER_PAGES + rng.below(u32::from(layout::PAGES - layout::USER_PAGES)) as u8
+        let page = |rng: &mut Rng| match setup.hot {
+            Some([first, second, _]) if rng.chance(3, 4) => rng.pick(&[first, second]),
+            _ => rng.below(u32::from(layout::USER_PAGES)) as u8,
+        };
+        let region = |rng: &mut Rng| layout::region_of(page(rng));
+        let kernel_page = |rng: &mut Rng| match setup.hot {
+            Some([_, _, kernel]) if rng.chance(3, 4) => kernel,
+            _ => layout::USER_PAGES + rng.below(u32::from(layout::PAGES - layout::USER_PAGES)) as u8,
         };
         let count = |rng: &mut Rng| rng.pick(&[1, 1, 1, 2, 2, 4, 6]);
         match weights.kind(rng) {
@@ -130,7 +142,7 @@ impl Op {
             15 => Self::KernelMap { page: kernel_page(rng) },
             16 => Self::KernelUnmap { first: kernel_page(rng), count: count(rng), manner },
             17 => Self::KernelFreeTable {
-                region: layout::USER_REGIONS + rng.below(u32::from(layout::KERNEL_REGIONS)) as u8,
+                region: layout::region_of(kernel_page(rng)),
                 manner,
             },
             18 => Self::Gather {
@@ -142,7 +154,7 @@ impl Op {
                 small: rng.chance(1, 4),
             },
             19 => Self::Batch { members: core::array::from_fn(|_| (space(rng), page(rng))) },
-            20 => Self::Retire { space: rng.below(u32::from(setup.spaces)) as u8 },
+            20 => Self::Retire { space: rng.below(u32::from(setup.spaces)) as u8, eager: rng.chance(1, 2) },
             21 => Self::OfflineOnline,
             22 if rng.chance(1, 2) => Self::PollMasked { turns: rng.below(6) as u8 },
             22 if rng.chance(1, 2) => Self::FlushLocal { page: page(rng) },

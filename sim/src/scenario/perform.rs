@@ -68,7 +68,7 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
                 self.gather(space, GatherPlan { first, count, tables, split }, small);
             }
             Op::Batch { members } => self.batch(members),
-            Op::Retire { space } => self.retire(space),
+            Op::Retire { space, eager } => self.retire(space, eager),
             Op::OfflineOnline => self.offline_online(),
             Op::PollMasked { turns } => self.poll_masked(turns),
             Op::Pendings { members, rotate } => self.pendings(members, rotate),
@@ -85,10 +85,10 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
     }
 
     fn change_space(&self, space: u8, manner: Manner, change: impl FnOnce(&mut Edit<'_, W>)) {
-        if let Some((place, owner)) = self.begin(space) {
+        if let Some(owner) = self.begin(space) {
             let owner: &Owner<W> = &owner;
             self.change(owner, manner, change);
-            self.end(place);
+            self.end(owner);
         }
     }
 }

@@ -134,7 +134,7 @@ fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng
     let numbers = numbers(spec.cpus, setup.wide);
     let chooser = match &spec.schedule {
         Some(schedule) => Chooser::replay(schedule.clone()),
-        None => Chooser::random(spec.seed),
+        None => Chooser::random(spec.seed, setup.hot),
     };
     let mut machine = Machine::new(setup.mode, &numbers, chooser, spec.trace);
     machine.note(|_| format!("{setup:?}"));

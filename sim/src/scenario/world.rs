@@ -16,23 +16,14 @@ use crate::{
     rng::Rng,
 };
 
-/// One of the kernel's spaces at a time: when it retires, another takes its place.
-#[derive(Debug)]
-pub(crate) struct Place<const W: usize> {
-    pub owner: RefCell<Rc<Owner<W>>>,
-    /// Operations on it that are under way.
-    pub ops: Cell<u32>,
-    /// It is about to retire: no operation may begin.
-    pub retiring: Cell<bool>,
-}
-
 /// The simulated kernel.
 #[derive(Debug)]
 pub(crate) struct World<F, const W: usize> {
     pub flusher: F,
     pub setup: Setup,
     pub kernel: Owner<W>,
-    pub places: Vec<Place<W>>,
+    /// The kernel's spaces. When one retires, another takes its place.
+    pub places: Vec<RefCell<Rc<Owner<W>>>>,
     /// Every space there ever was: its memory stays until the run is over.
     all: RefCell<Vec<Rc<Owner<W>>>>,
     /// CPUs that have ended their operations.
@@ -73,11 +64,7 @@ impl<F: Backend<W>, const W: usize> World<F, W> {
             for region in 0..layout::USER_REGIONS {
                 self.populate(machine, middle, region, rng);
             }
-            self.places.push(Place {
-                owner: RefCell::new(owner),
-                ops: Cell::new(0),
-                retiring: Cell::new(false),
-            });
+            self.places.push(RefCell::new(owner));
         }
     }
 
