@@ -221,7 +221,10 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         let _irqs = IrqsOff::<P>::new();
         self.asids
             .pin::<P>(space, limit)
-            .map_err(|TooManyPins| SpaceError::TagsExhausted { limit })
+            .map_err(|TooManyPins| SpaceError::TagsExhausted { limit })?;
+        // Visible before the caller starts the device, which walks the tables from then on.
+        I::dsb_ish();
+        Ok(())
     }
 
     unsafe fn declare_dead(&self, cpu: usize) {
