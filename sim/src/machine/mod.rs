@@ -10,6 +10,8 @@ pub(crate) mod hook;
 pub(crate) mod interrupts;
 pub(crate) mod layout;
 pub(crate) mod lines;
+#[cfg(test)]
+mod litmus;
 pub(crate) mod oracle;
 pub(crate) mod physical;
 pub(crate) mod scheduler;

@@ -93,7 +93,7 @@ impl Setup {
             },
             kernel_global: backend == BackendKind::Broadcast || rng.chance(1, 2),
             ceiling: rng.pick(&[1, 4, 33, 33, 512]),
-            trim_after: rng.pick(&[0, 1, 3, 256]),
+            trim_after: rng.pick(&[0, 0, 1, 3, 256]),
             few_asids: rng.chance(1, 2),
             spaces: rng.pick(&[2, 2, 3, 4, 7]),
             hot: rng.chance(1, 2).then(|| {

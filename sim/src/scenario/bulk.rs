@@ -27,15 +27,17 @@ impl Drop for OwnedFrame {
 struct Gathered {
     /// Pages whose translation it took away.
     changed: u32,
-    /// The pages that its flush names.
-    named: Option<(u64, u64)>,
+    /// The first and the last address that it told the gather.
+    told: Option<(u64, u64)>,
+    /// Pages that it found cleared already, perhaps by another gather, and relies on being gone.
+    cleared: u32,
     tables: bool,
 }
 
 impl Gathered {
-    fn names(&mut self, range: &Range) {
-        let (first, last) = self.named.unwrap_or((range.start(), range.last()));
-        self.named = Some((first.min(range.start()), last.max(range.last())));
+    fn tells(&mut self, range: &Range) {
+        let (first, last) = self.told.unwrap_or((range.start(), range.last()));
+        self.told = Some((first.min(range.start()), last.max(range.last())));
     }
 }
 
@@ -91,16 +93,17 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
             }
         }
         // Long ranges are named as whole regions on arm64, see `Edit::widen`.
-        if let Some((first, last)) = done.named {
+        if let Some((first, last)) = done.told {
             let (first, last) = Edit::new(owner, false).widen(first, last);
-            if done.named != Some((first, last)) {
+            if done.told != Some((first, last)) {
                 let range = self.range(first, last - first + 1, Stride::Size4K);
                 gather.changed(range);
-                done.names(&range);
+                done.tells(&range);
             }
         }
         owner.lock.unlock();
-        let pages = done.named.map_or(0, |(first, last)| layout::pages_between(first, last));
+        let told = done.told.map_or(0, |(first, last)| layout::pages_between(first, last));
+        let pages = told | done.cleared;
         let overlapped = owner.foreign(true) & !owner.foreign(false) & pages & !done.changed != 0;
         let promise = Promise {
             scope: owner.scope,
@@ -135,14 +138,10 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
             Some(frame) => {
                 owner.mark_gathered(edit.changed & !done.changed, true);
                 done.changed |= edit.changed;
-                done.names(&range);
+                done.tells(&range);
                 gather.unmapped(range, OwnedFrame(frame));
             }
-            // Cleared already, perhaps by another gather: this one relies on its being gone.
-            None if matches!(found, Found::NoTable | Found::Nothing) => {
-                done.names(&range);
-                gather.changed(range);
-            }
+            None if matches!(found, Found::NoTable | Found::Nothing) => done.cleared |= 1 << page,
             None => {}
         }
     }
@@ -160,7 +159,7 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         done.changed |= edit.changed;
         done.tables = true;
         let range = self.range(layout::region_address(region), layout::REGION_BYTES, Stride::Size4K);
-        done.names(&range);
+        done.tells(&range);
         gather.changed_with(range, ChangeFlags::TABLES_FREED);
         for frame in frames {
             gather.unmapped(range, OwnedFrame(frame));

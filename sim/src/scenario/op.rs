@@ -154,7 +154,7 @@ impl Op {
                 small: rng.chance(1, 4),
             },
             19 => Self::Batch { members: core::array::from_fn(|_| (space(rng), page(rng))) },
-            20 => Self::Retire { space: rng.below(u32::from(setup.spaces)) as u8, eager: rng.chance(1, 2) },
+            20 => Self::Retire { space: rng.below(u32::from(setup.spaces)) as u8, eager: rng.chance(3, 4) },
             21 => Self::OfflineOnline,
             22 if rng.chance(1, 2) => Self::PollMasked { turns: rng.below(6) as u8 },
             22 if rng.chance(1, 2) => Self::FlushLocal { page: page(rng) },

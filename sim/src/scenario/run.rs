@@ -42,6 +42,8 @@ pub struct Spec {
     pub length: Option<Vec<u16>>,
     /// Writes a trace.
     pub trace: bool,
+    /// What each CPU does, instead of what the seed draws.
+    pub(crate) script: Option<Vec<Vec<Op>>>,
 }
 
 impl Spec {
@@ -56,6 +58,7 @@ impl Spec {
             skip: BTreeSet::new(),
             length: None,
             trace: false,
+            script: None,
         }
     }
 }
@@ -194,6 +197,7 @@ struct Operations {
     next: u16,
     length: Option<u16>,
     skip: BTreeSet<u16>,
+    script: Option<Vec<Op>>,
 }
 
 impl Operations {
@@ -206,6 +210,7 @@ impl Operations {
             next: 0,
             length: spec.length.as_ref().map(|length| length[index]),
             skip: spec.skip.iter().filter_map(own).collect(),
+            script: spec.script.as_ref().map(|script| script[index].clone()),
         }
     }
 
@@ -213,6 +218,10 @@ impl Operations {
     fn next(&mut self) -> Option<(u16, Op)> {
         loop {
             let number = self.next;
+            if let Some(script) = &self.script {
+                self.next += 1;
+                return script.get(usize::from(number)).map(|op| (number, *op));
+            }
             let over = match self.length {
                 Some(length) => number >= length,
                 None => {
