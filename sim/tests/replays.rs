@@ -14,8 +14,13 @@ fn stored() -> Vec<(String, Spec)> {
     for entry in fs::read_dir(&directory).expect("sim/replays is part of the source") {
         let path = entry.expect("sim/replays can be read").path();
         let text = fs::read_to_string(&path).expect("a replay is text");
-        let spec = replay::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let name = path.file_stem().expect("a replay has a name").to_string_lossy().into_owned();
+        let spec =
+            replay::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let name = path
+            .file_stem()
+            .expect("a replay has a name")
+            .to_string_lossy()
+            .into_owned();
         all.push((name, spec));
     }
     all
@@ -35,7 +40,10 @@ fn each_variant_that_the_simulator_catches_has_a_replay() {
 #[test]
 fn broken_variants_fail() {
     for (name, spec) in stored() {
-        assert_eq!(spec.broken.map(|variant| format!("{variant:?}")).as_ref(), Some(&name));
+        assert_eq!(
+            spec.broken.map(|variant| format!("{variant:?}")).as_ref(),
+            Some(&name)
+        );
         assert!(
             run(&spec).failure.is_some(),
             "{name}: the replay passes. If the crate's code has moved on, record it again: sim record --variant {name}"

@@ -22,10 +22,16 @@ use super::{
 };
 use crate::chooser::Chooser;
 
-const PCID: Mode = Mode::X86 { pcid: true, invpcid: true };
+const PCID: Mode = Mode::X86 {
+    pcid: true,
+    invpcid: true,
+};
 
 fn calls() -> Calls {
-    Calls { interrupt: Rc::new(|| ()), user_access_ok: Rc::new(|| false) }
+    Calls {
+        interrupt: Rc::new(|| ()),
+        user_access_ok: Rc::new(|| false),
+    }
 }
 
 #[repr(align(64))]
@@ -65,7 +71,11 @@ fn store_buffering(seed: u64, fence: bool) -> (u64, u64) {
 
 #[test]
 fn stores_are_buffered_until_a_fence() {
-    let both_old = |fence: bool| (0..400).filter(|seed| store_buffering(*seed, fence) == (0, 0)).count();
+    let both_old = |fence: bool| {
+        (0..400)
+            .filter(|seed| store_buffering(*seed, fence) == (0, 0))
+            .count()
+    };
     assert!(both_old(false) > 0);
     assert_eq!(both_old(true), 0);
 }
@@ -92,7 +102,11 @@ fn a_spin_on_what_nobody_changes_is_a_deadlock() {
         Box::new(|| ()),
     ];
     let machine = run(machine, calls(), bodies);
-    assert!(machine.failure.is_some_and(|message| message.contains("deadlock: CPUs [0]")));
+    assert!(
+        machine
+            .failure
+            .is_some_and(|message| message.contains("deadlock: CPUs [0]"))
+    );
 }
 
 #[test]
@@ -100,7 +114,11 @@ fn a_shared_word_must_be_registered() {
     let machine = Machine::new(PCID, &[0], Chooser::random(1, None), false);
     let body: Box<dyn FnOnce()> = Box::new(|| store(&Line::default(), 1));
     let machine = run(machine, calls(), vec![body]);
-    assert!(machine.failure.is_some_and(|message| message.contains("outside of slots")));
+    assert!(
+        machine
+            .failure
+            .is_some_and(|message| message.contains("outside of slots"))
+    );
 }
 
 /// What a TLB holds: the kind of each entry and its tag.
@@ -124,7 +142,8 @@ fn left_after(drop: fn()) -> Contents {
     memory.initialize(memory.kernel_middle(), 0, physical::entry(table, 0));
     memory.initialize(table, 0, physical::entry(frame, LEAF | GLOBAL));
     let body: Box<dyn FnOnce()> = Box::new(move || {
-        let cr3 = |space: usize| physical::physical_address(roots[space]) | (space as u64 + 1) | 1 << 63;
+        let cr3 =
+            |space: usize| physical::physical_address(roots[space]) | (space as u64 + 1) | 1 << 63;
         // SAFETY: no code of the simulated machine is translated.
         unsafe {
             X86::write_cr4(CR4_PGE | CR4_PCIDE);
@@ -142,30 +161,58 @@ fn left_after(drop: fn()) -> Contents {
     let machine = run(machine, calls(), vec![body]);
     assert_eq!(machine.failure, None);
     let entries = machine.cpus[0].tlb.entries.iter();
-    entries.map(|entry| (entry.kind, if entry.global { 0 } else { entry.tag })).collect()
+    entries
+        .map(|entry| (entry.kind, if entry.global { 0 } else { entry.tag }))
+        .collect()
 }
 
 fn count(contents: &Contents, kind: Kind, tag: u16) -> usize {
-    contents.iter().filter(|entry| **entry == (kind, tag)).count()
+    contents
+        .iter()
+        .filter(|entry| **entry == (kind, tag))
+        .count()
 }
 
 #[test]
 fn invlpg_drops_a_page_and_all_cached_tables_of_its_pcid() {
     let before = left_after(|| ());
-    assert_eq!((count(&before, Kind::Page, 1), count(&before, Kind::Page, 2), count(&before, Kind::Page, 0)), (2, 2, 1));
+    assert_eq!(
+        (
+            count(&before, Kind::Page, 1),
+            count(&before, Kind::Page, 2),
+            count(&before, Kind::Page, 0)
+        ),
+        (2, 2, 1)
+    );
     assert!(count(&before, Kind::Region, 1) > 0 && count(&before, Kind::Top, 1) > 0);
     let left = left_after(|| X86::invlpg(0));
-    assert_eq!((count(&left, Kind::Page, 1), count(&left, Kind::Page, 2)), (1, 2));
-    assert_eq!((count(&left, Kind::Region, 1), count(&left, Kind::Top, 1)), (0, 0));
+    assert_eq!(
+        (count(&left, Kind::Page, 1), count(&left, Kind::Page, 2)),
+        (1, 2)
+    );
+    assert_eq!(
+        (count(&left, Kind::Region, 1), count(&left, Kind::Top, 1)),
+        (0, 0)
+    );
     assert!(count(&left, Kind::Region, 2) > 0);
     let left = left_after(|| X86::invlpg(layout::address(layout::USER_PAGES)));
-    assert_eq!((count(&left, Kind::Page, 0), count(&left, Kind::Page, 1)), (0, 2));
+    assert_eq!(
+        (count(&left, Kind::Page, 0), count(&left, Kind::Page, 1)),
+        (0, 2)
+    );
 }
 
 #[test]
 fn invpcid_and_control_registers_drop_what_the_manual_says() {
     let left = left_after(|| X86::invpcid(InvpcidKind::Single, 2, 0));
-    assert_eq!((count(&left, Kind::Page, 1), count(&left, Kind::Page, 2), count(&left, Kind::Page, 0)), (2, 0, 1));
+    assert_eq!(
+        (
+            count(&left, Kind::Page, 1),
+            count(&left, Kind::Page, 2),
+            count(&left, Kind::Page, 0)
+        ),
+        (2, 0, 1)
+    );
     let left = left_after(|| X86::invpcid(InvpcidKind::AllButGlobals, 0, 0));
     assert_eq!(left, [(Kind::Page, 0)]);
     assert!(left_after(|| X86::invpcid(InvpcidKind::AllWithGlobals, 0, 0)).is_empty());
@@ -174,5 +221,12 @@ fn invpcid_and_control_registers_drop_what_the_manual_says() {
     assert!(toggled.is_empty());
     // SAFETY: as above.
     let reloaded = left_after(|| unsafe { X86::write_cr3(X86::read_cr3()) });
-    assert_eq!((count(&reloaded, Kind::Page, 1), count(&reloaded, Kind::Page, 2), count(&reloaded, Kind::Page, 0)), (0, 2, 1));
+    assert_eq!(
+        (
+            count(&reloaded, Kind::Page, 1),
+            count(&reloaded, Kind::Page, 2),
+            count(&reloaded, Kind::Page, 0)
+        ),
+        (0, 2, 1)
+    );
 }

@@ -54,14 +54,21 @@ pub(crate) struct GatherPlan {
 
 impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
     fn range(&self, first: u64, bytes: u64, stride: Stride) -> Range {
-        match Range::new(self.flusher().paging(), first, bytes / stride.bytes(), stride) {
+        match Range::new(
+            self.flusher().paging(),
+            first,
+            bytes / stride.bytes(),
+            stride,
+        ) {
             Ok(range) => range,
             Err(error) => panic!("the scenario's range is bad: {error}"),
         }
     }
 
     pub(crate) fn gather(&self, space: u8, plan: GatherPlan, small: bool) {
-        let Some(owner) = self.begin(space) else { return };
+        let Some(owner) = self.begin(space) else {
+            return;
+        };
         if small {
             self.gather_into::<FrameArray<OwnedFrame, 1>>(&owner, plan, false);
         } else {
@@ -102,7 +109,9 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
             }
         }
         owner.lock.unlock();
-        let told = done.told.map_or(0, |(first, last)| layout::pages_between(first, last));
+        let told = done
+            .told
+            .map_or(0, |(first, last)| layout::pages_between(first, last));
         let pages = told | done.cleared;
         let overlapped = owner.foreign(true) & !owner.foreign(false) & pages & !done.changed != 0;
         let promise = Promise {
@@ -120,8 +129,13 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         drop(frames);
     }
 
-    fn gather_page<B>(&self, owner: &Owner<W>, page: u8, gather: &mut Gather<'_, F, B, W>, done: &mut Gathered)
-    where
+    fn gather_page<B>(
+        &self,
+        owner: &Owner<W>,
+        page: u8,
+        gather: &mut Gather<'_, F, B, W>,
+        done: &mut Gathered,
+    ) where
         B: FrameBag<Frame = OwnedFrame> + Default,
     {
         if !owner.is_settled(page) {
@@ -130,8 +144,16 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         let found = owner.find(page);
         let region = layout::region_of(page);
         let range = match found {
-            Found::Large(..) => self.range(layout::region_address(region), layout::REGION_BYTES, Stride::Size2M),
-            _ => self.range(layout::address(page), layout::entry_bytes(0), Stride::Size4K),
+            Found::Large(..) => self.range(
+                layout::region_address(region),
+                layout::REGION_BYTES,
+                Stride::Size2M,
+            ),
+            _ => self.range(
+                layout::address(page),
+                layout::entry_bytes(0),
+                Stride::Size4K,
+            ),
         };
         let mut edit = Edit::new(owner, false);
         match edit.clear(page) {
@@ -146,19 +168,30 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         }
     }
 
-    fn gather_table<B>(&self, owner: &Owner<W>, region: u8, gather: &mut Gather<'_, F, B, W>, done: &mut Gathered)
-    where
+    fn gather_table<B>(
+        &self,
+        owner: &Owner<W>,
+        region: u8,
+        gather: &mut Gather<'_, F, B, W>,
+        done: &mut Gathered,
+    ) where
         B: FrameBag<Frame = OwnedFrame> + Default,
     {
         if !owner.is_region_settled(region) {
             return;
         }
         let mut edit = Edit::new(owner, false);
-        let Some((table, frames)) = edit.unlink(region, false, true) else { return };
+        let Some((table, frames)) = edit.unlink(region, false, true) else {
+            return;
+        };
         owner.mark_gathered(edit.changed & !done.changed, true);
         done.changed |= edit.changed;
         done.tables = true;
-        let range = self.range(layout::region_address(region), layout::REGION_BYTES, Stride::Size4K);
+        let range = self.range(
+            layout::region_address(region),
+            layout::REGION_BYTES,
+            Stride::Size4K,
+        );
         done.tells(&range);
         gather.changed_with(range, ChangeFlags::TABLES_FREED);
         for frame in frames {
@@ -179,7 +212,12 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         let later = (!edit.is_empty()).then(|| {
             let paging = self.flusher().paging();
             let (request, promise) = edit.request(paging, false, owner.foreign(true));
-            (edit.changed, core::mem::take(&mut edit.frees), request, promise)
+            (
+                edit.changed,
+                core::mem::take(&mut edit.frees),
+                request,
+                promise,
+            )
         });
         if let Some((changed, ..)) = &later {
             owner.mark_plain(*changed, true);
@@ -187,7 +225,13 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         drop(edit);
         owner.lock.unlock();
         match later {
-            Some((changed, frees, request, promise)) => Some(Later { owner, changed, frees, request, promise }),
+            Some((changed, frees, request, promise)) => Some(Later {
+                owner,
+                changed,
+                frees,
+                request,
+                promise,
+            }),
             None => {
                 self.end(&owner);
                 None
@@ -230,7 +274,12 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         let later = self.members(members);
         let mut open: Vec<_> = later
             .iter()
-            .map(|member| (with(|m| m.begin_flush(member.promise)), self.start(&member.owner, member.request)))
+            .map(|member| {
+                (
+                    with(|m| m.begin_flush(member.promise)),
+                    self.start(&member.owner, member.request),
+                )
+            })
             .collect();
         if !open.is_empty() {
             let by = usize::from(rotate) % open.len();
