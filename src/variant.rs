@@ -71,8 +71,6 @@ variants! {
     RingTagIgnored,
     /// A ring entry is written without claiming it.
     RingUnclaimed,
-    /// Freed tables are flushed as if only leaves had changed.
-    FreedAsLeaf,
     /// A PCID slot's old entries are kept when it is given to another space.
     PcidSlotKept,
     /// `user_access_ok` says yes during a switch.

@@ -40,7 +40,11 @@ impl Chooser {
     }
 
     pub(crate) fn replay(schedule: Schedule) -> Self {
-        Self::Replay(Replay { schedule, at: Point::default(), taken: 0 })
+        Self::Replay(Replay {
+            schedule,
+            at: Point::default(),
+            taken: 0,
+        })
     }
 
     /// The next thing to happen at `point`, or `None`: the CPU goes on, or, where it can't (`must`), the first
@@ -90,7 +94,10 @@ impl Replay {
             self.taken = 0;
         }
         let choices = self.schedule.get(&point)?;
-        let next = choices.iter().filter(|choice| **choice != Choice::Early).nth(self.taken);
+        let next = choices
+            .iter()
+            .filter(|choice| **choice != Choice::Early)
+            .nth(self.taken);
         self.taken += 1;
         next.copied()
     }
@@ -145,7 +152,8 @@ impl Swarm {
         let stall_buffered = rng.pick(&[0, 0, 6, 24]);
         let freeze = rng.chance(2, 3);
         let by_priority = rng.chance(1, 3);
-        let priorities = by_priority.then(|| core::array::from_fn(|_| 1 << 30 | rng.below(1 << 20)));
+        let priorities =
+            by_priority.then(|| core::array::from_fn(|_| 1 << 30 | rng.below(1 << 20)));
         let change = rng.pick(&[40, 150, 600]);
         Self {
             rng,
@@ -171,8 +179,13 @@ impl Swarm {
     fn is_quiet(&mut self, buffered: bool) -> bool {
         self.steps += 1;
         self.stall_now = self.stall != 0 && self.rng.below(self.stall) == 0;
-        self.stall_current = buffered && self.stall_buffered != 0 && self.rng.below(self.stall_buffered) == 0;
-        if self.priorities.is_some() || self.stall_now || self.stall_current || self.last_stall > self.steps {
+        self.stall_current =
+            buffered && self.stall_buffered != 0 && self.rng.below(self.stall_buffered) == 0;
+        if self.priorities.is_some()
+            || self.stall_now
+            || self.stall_current
+            || self.last_stall > self.steps
+        {
             return false;
         }
         self.used = self.rng.below(64) < self.rate;
@@ -206,12 +219,18 @@ impl Swarm {
         }
         if self.last_stall > self.steps {
             let awake = |cpu: u8| self.stalled[usize::from(cpu)] <= self.steps;
-            let free: u16 = (0..16).filter(|cpu| runnable >> cpu & 1 != 0 && awake(*cpu)).map(|cpu| 1 << cpu).sum();
+            let free: u16 = (0..16)
+                .filter(|cpu| runnable >> cpu & 1 != 0 && awake(*cpu))
+                .map(|cpu| 1 << cpu)
+                .sum();
             if free != 0 {
                 runnable = free;
                 must |= !awake(options.current);
                 if self.freeze {
-                    let stalled = (0..16).filter(|cpu| !awake(*cpu)).map(|cpu| 1 << cpu).sum::<u16>();
+                    let stalled = (0..16)
+                        .filter(|cpu| !awake(*cpu))
+                        .map(|cpu| 1 << cpu)
+                        .sum::<u16>();
                     drain &= !stalled;
                 }
             }
@@ -222,7 +241,9 @@ impl Swarm {
                 priorities[usize::from(options.current)] = self.lowest;
             }
             let of = |cpu: u8| priorities[usize::from(cpu)];
-            let best = (0..16).filter(|cpu| runnable >> cpu & 1 != 0).max_by_key(|cpu| of(*cpu));
+            let best = (0..16)
+                .filter(|cpu| runnable >> cpu & 1 != 0)
+                .max_by_key(|cpu| of(*cpu));
             if let Some(best) = best.filter(|best| must || of(*best) > of(options.current)) {
                 return Some(Choice::Run(best));
             }
@@ -231,7 +252,14 @@ impl Swarm {
         if !must && !used && self.rng.below(64) >= self.rate {
             return None;
         }
-        let masks = [runnable, drain, options.deliver, options.active, options.active, options.effect];
+        let masks = [
+            runnable,
+            drain,
+            options.deliver,
+            options.active,
+            options.active,
+            options.effect,
+        ];
         // Where no CPU can run, what must happen some time happens now.
         let stuck = must && options.runnable == 0;
         let weights = &self.weights;
