@@ -34,6 +34,22 @@ impl Features {
         }
     }
 
+    /// Whether everything that `used` relies on is here too.
+    pub(super) const fn has_all_of(&self, used: &Self) -> bool {
+        (self.range || !used.range)
+            && (self.level_hint || !used.level_hint)
+            && (self.asid16 || !used.asid16)
+            && self.lpa2 == used.lpa2
+    }
+
+    /// For error messages: one bit a feature.
+    pub(super) const fn bits(&self) -> u64 {
+        self.range as u64
+            | (self.level_hint as u64) << 1
+            | (self.asid16 as u64) << 2
+            | (self.lpa2 as u64) << 3
+    }
+
     /// How many ASIDs there are, the reserved one included.
     pub const fn asids(&self) -> u64 {
         if self.asid16 { 1 << 16 } else { 1 << 8 }

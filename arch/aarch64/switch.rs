@@ -7,7 +7,7 @@ use super::{
     tlb::retired,
 };
 use crate::{
-    asid::RESERVED,
+    asid::{Activated, RESERVED},
     atomic::{
         Ordering::{Relaxed, Release, SeqCst},
         fence,
@@ -61,13 +61,18 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             // SAFETY: the caller's promise covers the reserved root, which `Config` says suits kernel code.
             unsafe { self.pass_reserved(old) };
         }
-        let asid = self.asids.activate::<P>(
+        let Activated { asid, slowly } = self.asids.activate::<P>(
             space,
             me,
             self.settings.asids(),
             || self.flush_cpu(),
             || policy::forgotten(M::KIND, space),
         );
+        if slowly && M::KIND == policy::Kind::Broadcast {
+            // A tag that is new is visible before walks with its ASID begin: a flush that reads the old one has made its
+            // change visible before. The other policies have a barrier of their own.
+            I::dsb_ish();
+        }
         if policy::enter::<I, W>(M::KIND, space, me, asid) {
             my.counters.switches_flushed.add(1);
         }

@@ -1,8 +1,6 @@
 //! CPUs come and go.
 
-use super::{
-    Courier, Instructions, Tlb, config::ROOT_MASK, control, pcid::PcidSlots, trim_mail,
-};
+use super::{Courier, Instructions, Tlb, config::ROOT_MASK, control, pcid::PcidSlots, trim_mail};
 use crate::{
     atomic::Ordering::{Acquire, Relaxed, Release, SeqCst},
     coverage::{Branch, took},

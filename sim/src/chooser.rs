@@ -139,7 +139,8 @@ impl Swarm {
         let stall_buffered = rng.pick(&[0, 0, 6, 24]);
         let freeze = rng.chance(2, 3);
         let by_priority = rng.chance(1, 3);
-        let priorities = by_priority.then(|| core::array::from_fn(|_| 1 << 30 | rng.below(1 << 20)));
+        let priorities =
+            by_priority.then(|| core::array::from_fn(|_| 1 << 30 | rng.below(1 << 20)));
         let change = rng.pick(&[40, 150, 600]);
         Self {
             rng,
@@ -165,8 +166,13 @@ impl Swarm {
     fn is_quiet(&mut self, buffered: bool) -> bool {
         self.steps += 1;
         self.stall_now = self.stall != 0 && self.rng.below(self.stall) == 0;
-        self.stall_current = buffered && self.stall_buffered != 0 && self.rng.below(self.stall_buffered) == 0;
-        if self.priorities.is_some() || self.stall_now || self.stall_current || self.last_stall > self.steps {
+        self.stall_current =
+            buffered && self.stall_buffered != 0 && self.rng.below(self.stall_buffered) == 0;
+        if self.priorities.is_some()
+            || self.stall_now
+            || self.stall_current
+            || self.last_stall > self.steps
+        {
             return false;
         }
         self.used = self.rng.below(64) < self.rate;
@@ -200,12 +206,18 @@ impl Swarm {
         }
         if self.last_stall > self.steps {
             let awake = |cpu: u8| self.stalled[usize::from(cpu)] <= self.steps;
-            let free: u16 = (0..16).filter(|cpu| runnable >> cpu & 1 != 0 && awake(*cpu)).map(|cpu| 1 << cpu).sum();
+            let free: u16 = (0..16)
+                .filter(|cpu| runnable >> cpu & 1 != 0 && awake(*cpu))
+                .map(|cpu| 1 << cpu)
+                .sum();
             if free != 0 {
                 runnable = free;
                 must |= !awake(options.current);
                 if self.freeze {
-                    let stalled = (0..16).filter(|cpu| !awake(*cpu)).map(|cpu| 1 << cpu).sum::<u16>();
+                    let stalled = (0..16)
+                        .filter(|cpu| !awake(*cpu))
+                        .map(|cpu| 1 << cpu)
+                        .sum::<u16>();
                     drain &= !stalled;
                 }
             }
@@ -216,7 +228,9 @@ impl Swarm {
                 priorities[usize::from(options.current)] = self.lowest;
             }
             let of = |cpu: u8| priorities[usize::from(cpu)];
-            let best = (0..16).filter(|cpu| runnable >> cpu & 1 != 0).max_by_key(|cpu| of(*cpu));
+            let best = (0..16)
+                .filter(|cpu| runnable >> cpu & 1 != 0)
+                .max_by_key(|cpu| of(*cpu));
             if let Some(best) = best.filter(|best| must || of(*best) > of(options.current)) {
                 return Some(Choice::Run(best));
             }
@@ -225,7 +239,14 @@ impl Swarm {
         if !must && !used && self.rng.below(64) >= self.rate {
             return None;
         }
-        let masks = [runnable, drain, options.deliver, options.active, options.active, options.effect];
+        let masks = [
+            runnable,
+            drain,
+            options.deliver,
+            options.active,
+            options.active,
+            options.effect,
+        ];
         // Where no CPU can run, what must happen some time happens now.
         let stuck = must && options.runnable == 0;
         let weights = &self.weights;

@@ -55,9 +55,18 @@ impl Machine {
             return self.fail(message);
         }
         self.cpus[cpu].broadcasts += u64::from(operation.is_broadcast());
-        let targets = if operation.is_broadcast() { 0..self.cpus.len() } else { cpu..cpu + 1 };
+        let targets = if operation.is_broadcast() {
+            0..self.cpus.len()
+        } else {
+            cpu..cpu + 1
+        };
         for target in targets {
-            self.cpus[cpu].issued.push(Issued::Tlbi { operation, operand, target, awaited: None });
+            self.cpus[cpu].issued.push(Issued::Tlbi {
+                operation,
+                operand,
+                target,
+                awaited: None,
+            });
         }
     }
 
@@ -80,13 +89,22 @@ impl Machine {
     fn complete(&mut self, cpu: usize, issued: Issued) {
         match issued {
             Issued::Store(store) => self.walkers_see(cpu, &store),
-            Issued::Tlbi { operation, operand, target, .. } => {
-                let Ok(named) = decode(operation, operand, self.part) else { return };
+            Issued::Tlbi {
+                operation,
+                operand,
+                target,
+                ..
+            } => {
+                let Ok(named) = decode(operation, operand, self.part) else {
+                    return;
+                };
                 let own = target == cpu;
                 if !own && !self.cpus[target].listens {
                     return;
                 }
-                self.note_for(target, |_| format!("  tlbi {operation:?} {operand:#x} is done"));
+                self.note_for(target, |_| {
+                    format!("  tlbi {operation:?} {operand:#x} is done")
+                });
                 let tlb = &mut self.cpus[target].tlb;
                 if own {
                     let fetched = tlb.entries.iter().filter(|entry| {
@@ -103,7 +121,9 @@ impl Machine {
 
     /// Everything that `cpu` has issued and for which `done` holds takes effect.
     fn complete_where(&mut self, cpu: usize, done: impl Fn(&Issued) -> bool) {
-        let (now, later) = core::mem::take(&mut self.cpus[cpu].issued).into_iter().partition(done);
+        let (now, later) = core::mem::take(&mut self.cpus[cpu].issued)
+            .into_iter()
+            .partition(done);
         self.cpus[cpu].issued = later;
         let now: Vec<Issued> = now;
         for issued in now {
@@ -115,7 +135,9 @@ impl Machine {
     pub(crate) fn settle_entry(&mut self, table: u16, index: usize) {
         for cpu in 0..self.cpus.len() {
             self.complete_where(cpu, |issued| {
-                issued.as_store().is_some_and(|store| (store.table, store.index) == (table, index))
+                issued
+                    .as_store()
+                    .is_some_and(|store| (store.table, store.index) == (table, index))
             });
         }
     }
@@ -123,9 +145,14 @@ impl Machine {
     /// The running CPU loads an entry. What it sees of another CPU's stores all observers see, table walkers included
     /// (multi-copy atomicity).
     pub(crate) fn observe_entry(&mut self, table: u16, index: usize) {
-        for cpu in (0..self.cpus.len()).filter(|cpu| *cpu != self.current).collect::<Vec<_>>() {
+        for cpu in (0..self.cpus.len())
+            .filter(|cpu| *cpu != self.current)
+            .collect::<Vec<_>>()
+        {
             self.complete_where(cpu, |issued| {
-                issued.as_store().is_some_and(|store| (store.table, store.index) == (table, index))
+                issued
+                    .as_store()
+                    .is_some_and(|store| (store.table, store.index) == (table, index))
             });
         }
     }
@@ -152,10 +179,13 @@ impl Machine {
     /// was waited for as well.
     fn complete_shareable(&mut self, cpu: usize) {
         let repeat = self.part.repeat;
-        let remote = |issued: &Issued| matches!(issued, Issued::Tlbi { target, .. } if *target != cpu);
+        let remote =
+            |issued: &Issued| matches!(issued, Issued::Tlbi { target, .. } if *target != cpu);
         let now = self.cpus[cpu].broadcasts;
         self.complete_where(cpu, |issued| match issued {
-            Issued::Tlbi { awaited, .. } if repeat && remote(issued) => awaited.is_some_and(|then| then < now),
+            Issued::Tlbi { awaited, .. } if repeat && remote(issued) => {
+                awaited.is_some_and(|then| then < now)
+            }
             _ => true,
         });
         for issued in &mut self.cpus[cpu].issued {
@@ -208,7 +238,10 @@ unsafe impl Instructions for Arm {
             let cpu = m.current;
             m.note(|_| String::from("dsb nsh"));
             m.drain_all(cpu);
-            m.complete_where(cpu, |issued| matches!(issued, Issued::Tlbi { target, .. } if *target == cpu));
+            m.complete_where(
+                cpu,
+                |issued| matches!(issued, Issued::Tlbi { target, .. } if *target == cpu),
+            );
         });
     }
 

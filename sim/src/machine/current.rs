@@ -45,7 +45,9 @@ pub(crate) fn enter(machine: Box<Machine>, calls: Calls) {
 pub(crate) fn leave() -> Box<Machine> {
     RUNNING.set(false);
     CALLS.take();
-    MACHINE.take().unwrap_or_else(|| unreachable!("no machine is running on this thread"))
+    MACHINE
+        .take()
+        .unwrap_or_else(|| unreachable!("no machine is running on this thread"))
 }
 
 /// Acts on the current machine. Must not be nested, and must not suspend.
@@ -59,7 +61,9 @@ pub(crate) fn with<R>(act: impl FnOnce(&mut Machine) -> R) -> R {
 
 /// The flusher's side of the current machine.
 pub(crate) fn calls() -> Calls {
-    CALLS.with_borrow(|calls| calls.clone()).unwrap_or_else(|| unreachable!("no machine is running on this thread"))
+    CALLS
+        .with_borrow(|calls| calls.clone())
+        .unwrap_or_else(|| unreachable!("no machine is running on this thread"))
 }
 
 /// Notes how the CPU whose coroutine this is gives way.

@@ -12,6 +12,8 @@ pub(crate) mod hook;
 pub(crate) mod interrupts;
 pub(crate) mod layout;
 pub(crate) mod lines;
+#[cfg(test)]
+mod litmus;
 pub(crate) mod oracle;
 pub(crate) mod part;
 pub(crate) mod physical;
@@ -83,11 +85,17 @@ impl Tally {
             ("interrupts in a poll or wait", self.nested_interrupts),
             ("interrupts too early", self.early_interrupts),
             ("speculative fills", self.fills),
-            ("fills through paging-structure caches", self.fills_through_caches),
+            (
+                "fills through paging-structure caches",
+                self.fills_through_caches,
+            ),
             ("NMI accesses", self.nmi_accesses),
             ("NMI accesses refused", self.nmi_refused),
             ("memory accesses", self.accesses),
-            ("old entry used before completion", self.stale_hits_before_completion),
+            (
+                "old entry used before completion",
+                self.stale_hits_before_completion,
+            ),
             ("late effects", self.effects),
             ("flushes", self.flushes),
             ("CPUs parked in a spin", self.parks),
@@ -154,14 +162,20 @@ pub(crate) struct Machine {
 impl Machine {
     /// A machine with CPUs of the given numbers.
     pub(crate) fn new(mode: Mode, numbers: &[usize], chooser: Chooser, trace: bool) -> Self {
-        assert!(numbers.len() <= 16, "the simulated machine has at most 16 CPUs");
+        assert!(
+            numbers.len() <= 16,
+            "the simulated machine has at most 16 CPUs"
+        );
         let memory = Physical::new();
         let root = memory.kernel_root();
         Self {
             mode,
             part: part::part(),
             tags: asids::Tags::default(),
-            cpus: numbers.iter().map(|number| Cpu::new(*number, root)).collect(),
+            cpus: numbers
+                .iter()
+                .map(|number| Cpu::new(*number, root))
+                .collect(),
             current: 0,
             probe: None,
             lines: Lines::new(trace),

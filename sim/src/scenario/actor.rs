@@ -4,13 +4,7 @@ use std::rc::Rc;
 
 use shootdown::{Outer, Pending, Platform, Request, RetireError, Space};
 
-use super::{
-    backend::Backend,
-    edit::Edit,
-    op::Manner,
-    owner::Owner,
-    world::World,
-};
+use super::{backend::Backend, edit::Edit, op::Manner, owner::Owner, world::World};
 use crate::machine::{
     current::with,
     interrupts::user_access_ok,
@@ -50,7 +44,13 @@ pub(crate) fn inside<R>(act: impl FnOnce() -> R) -> R {
 
 impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
     pub(crate) fn new(world: &'w World<F, W>, index: usize) -> Self {
-        Self { world, index, space: None, lazy: Vec::new(), abandoned: false }
+        Self {
+            world,
+            index,
+            space: None,
+            lazy: Vec::new(),
+            abandoned: false,
+        }
     }
 
     pub(crate) fn flusher(&self) -> &'w F {
@@ -105,7 +105,9 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
     }
 
     pub(crate) fn switch(&mut self, space: u8, masked: bool) {
-        let Some(owner) = self.begin(space) else { return };
+        let Some(owner) = self.begin(space) else {
+            return;
+        };
         let state = masked.then(F::Platform::irq_save);
         F::Platform::pin();
         self.uses(None);
@@ -125,7 +127,10 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
     fn use_it(&self, owner: &Owner<W>) {
         with(|m| {
             if owner.retired.get() {
-                m.fail(format!("space {} was loaded though it has retired", owner.scope));
+                m.fail(format!(
+                    "space {} was loaded though it has retired",
+                    owner.scope
+                ));
             }
             m.judge_readiness(self.index);
         });
@@ -148,7 +153,13 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
 
     pub(crate) fn lazy_leave(&mut self) {
         let Some(outer) = self.lazy.pop() else { return };
-        let Some(owner) = self.space.clone().filter(|owner| !self.abandoned && !owner.retired.get()) else { return };
+        let Some(owner) = self
+            .space
+            .clone()
+            .filter(|owner| !self.abandoned && !owner.retired.get())
+        else {
+            return;
+        };
         if !owner.begin() {
             self.lazy.push(outer);
             return;
@@ -169,7 +180,9 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
 
     /// The space that user code on this CPU runs in.
     fn used(&self) -> Option<Rc<Owner<W>>> {
-        self.space.clone().filter(|_| self.lazy.is_empty() && with(|m| m.cpus[self.index].uses.is_some()))
+        self.space
+            .clone()
+            .filter(|_| self.lazy.is_empty() && with(|m| m.cpus[self.index].uses.is_some()))
     }
 
     /// A user access, with the faults it takes.
@@ -182,7 +195,9 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
             Outcome::Done => {}
             Outcome::Fault if demand => {
                 let places = &self.world.places;
-                let space = places.iter().position(|place| place.borrow().scope == owner.scope);
+                let space = places
+                    .iter()
+                    .position(|place| place.borrow().scope == owner.scope);
                 if let Some(space) = space {
                     self.map(space as u8, page, true);
                 }
@@ -246,7 +261,12 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
     }
 
     /// Changes tables under their lock, then flushes.
-    pub(crate) fn change(&self, owner: &Owner<W>, manner: Manner, change: impl FnOnce(&mut Edit<'_, W>)) {
+    pub(crate) fn change(
+        &self,
+        owner: &Owner<W>,
+        manner: Manner,
+        change: impl FnOnce(&mut Edit<'_, W>),
+    ) {
         let state = manner.masked.then(F::Platform::irq_save);
         self.lock(owner, manner.masked);
         let mut edit = Edit::new(owner, self.world.setup.kernel_global);
@@ -286,14 +306,19 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
         for (table, index, value) in &edit.makes {
             super::owner::store(*table, *index, *value, Default::default());
         }
-        if let Some(range) = edit.range(self.flusher().paging()).filter(|_| !edit.makes.is_empty()) {
+        if let Some(range) = edit
+            .range(self.flusher().paging())
+            .filter(|_| !edit.makes.is_empty())
+        {
             self.flusher().mapped(&range);
         }
     }
 
     /// Maps a page. If its entry was cleared by someone whose flush is still to come, that is done first.
     pub(crate) fn map(&self, space: u8, page: u8, writable: bool) {
-        let Some(owner) = self.begin(space) else { return };
+        let Some(owner) = self.begin(space) else {
+            return;
+        };
         self.map_in(&owner, page, writable);
         self.end(&owner);
     }
@@ -327,7 +352,12 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
             return;
         }
         let Some(space) = &owner.space else { return };
-        let promise = Promise { scope: owner.scope, pages: 1 << page, hard: false, tables: false };
+        let promise = Promise {
+            scope: owner.scope,
+            pages: 1 << page,
+            hard: false,
+            tables: false,
+        };
         if space.flush_pending() {
             let mut edit = Edit::new(owner, false);
             edit.include(page);
@@ -335,7 +365,11 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
                 edit.frees_tables();
             }
             let (request, _) = edit.request(self.flusher().paging(), false, 0);
-            let promise = Promise { hard: request.reaches_lazy(), tables: request.frees_tables(), ..promise };
+            let promise = Promise {
+                hard: request.reaches_lazy(),
+                tables: request.frees_tables(),
+                ..promise
+            };
             let flush = with(|m| m.begin_flush(promise));
             self.start(owner, request).wait();
             complete(flush);
@@ -376,7 +410,9 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
                     self.bury(&owner);
                 }
                 let root = with(|m| m.memory.take_root());
-                let new = self.flusher().space(crate::machine::physical::physical_address(root));
+                let new = self
+                    .flusher()
+                    .space(crate::machine::physical::physical_address(root));
                 match new {
                     Ok(new) => {
                         let new = with(|m| self.world.adopt(m, Some(new), root));
@@ -425,12 +461,14 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
             }
         }
     }
-
 }
 
 /// The space of an owner that is not the kernel.
 pub(crate) fn space_of<const W: usize>(owner: &Owner<W>) -> &Space<W> {
-    owner.space.as_deref().unwrap_or_else(|| unreachable!("the kernel is no space"))
+    owner
+        .space
+        .as_deref()
+        .unwrap_or_else(|| unreachable!("the kernel is no space"))
 }
 
 /// Gives frames and tables back: what is used of them from now on is poison.
@@ -438,7 +476,12 @@ pub(crate) fn give_back(frames: &[u16]) {
     with(|m| {
         for frame in frames {
             let free = m.memory.put(*frame);
-            m.note(|_| format!("frame {frame} {}", if free { "is freed" } else { "is mapped less" }));
+            m.note(|_| {
+                format!(
+                    "frame {frame} {}",
+                    if free { "is freed" } else { "is mapped less" }
+                )
+            });
         }
     });
 }

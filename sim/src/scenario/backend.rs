@@ -31,7 +31,13 @@ pub enum BackendKind {
 
 impl BackendKind {
     /// All backends.
-    pub const ALL: [Self; 5] = [Self::Ipi, Self::ConcurrentIpi, Self::Broadcast, Self::ActiveCpu, Self::Local];
+    pub const ALL: [Self; 5] = [
+        Self::Ipi,
+        Self::ConcurrentIpi,
+        Self::Broadcast,
+        Self::ActiveCpu,
+        Self::Local,
+    ];
 
     /// The name, as on the command line.
     pub const fn name(self) -> &'static str {
@@ -58,15 +64,28 @@ impl BackendKind {
     pub fn can_take(self, branch: Branch) -> bool {
         use Branch as B;
         let arm_only = match branch {
-            B::TlbiLeaf | B::TlbiTable | B::TlbiAsid | B::TlbiKernel | B::TlbiAll | B::TlbiRange => true,
-            B::AsidFast | B::AsidSlow | B::AsidPendingFlush | B::AsidReserved | B::AsidRollover => true,
+            B::TlbiLeaf
+            | B::TlbiTable
+            | B::TlbiAsid
+            | B::TlbiKernel
+            | B::TlbiAll
+            | B::TlbiRange => true,
+            B::AsidFast | B::AsidSlow | B::AsidPendingFlush | B::AsidReserved | B::AsidRollover => {
+                true
+            }
             B::TlbiLocal => return matches!(self, Self::ActiveCpu | Self::Local),
             B::TlbiElided | B::StaleFlushed => return self == Self::Local,
             _ => false,
         };
-        let both =
-            matches!(branch, B::Online | B::Offline | B::SwitchSame | B::RetireRefused | B::GatherOverlapped);
-        if self.is_arm() { arm_only || both } else { !arm_only }
+        let both = matches!(
+            branch,
+            B::Online | B::Offline | B::SwitchSame | B::RetireRefused | B::GatherOverlapped
+        );
+        if self.is_arm() {
+            arm_only || both
+        } else {
+            !arm_only
+        }
     }
 }
 
@@ -98,10 +117,14 @@ impl Setup {
         let pcid = rng.chance(2, 3);
         let invpcid = rng.chance(2, 3);
         let mut setup = Self {
-            mode: if backend.is_arm() { Mode::Arm } else { Mode::X86 { pcid, invpcid } },
+            mode: if backend.is_arm() {
+                Mode::Arm
+            } else {
+                Mode::X86 { pcid, invpcid }
+            },
             kernel_global: backend.is_arm() || rng.chance(1, 2),
             ceiling: rng.pick(&[1, 4, 33, 33, 512]),
-            trim_after: rng.pick(&[0, 1, 3, 256]),
+            trim_after: rng.pick(&[0, 0, 1, 3, 256]),
             part: Part::default(),
             spare_asids: rng.pick(&[1, 40]),
             homes: false,
@@ -109,7 +132,8 @@ impl Setup {
             hot: rng.chance(1, 2).then(|| {
                 let first = rng.below(u32::from(layout::USER_PAGES)) as u8;
                 let second = (first + rng.pick(&[1, 1, 2, 4])) % layout::USER_PAGES;
-                let kernel = layout::USER_PAGES + rng.below(u32::from(layout::PAGES - layout::USER_PAGES)) as u8;
+                let kernel = layout::USER_PAGES
+                    + rng.below(u32::from(layout::PAGES - layout::USER_PAGES)) as u8;
                 [first, second, kernel]
             }),
             wide: rng.chance(1, 8),
@@ -174,7 +198,9 @@ impl<P: IpiPlatform, C: Courier, const W: usize> Backend<W> for x86_64::Tlb<P, C
     }
 }
 
-impl<P: Platform, M: Policy, const W: usize, const A: usize> Backend<W> for aarch64::Tlb<P, M, Arm, W, A> {
+impl<P: Platform, M: Policy, const W: usize, const A: usize> Backend<W>
+    for aarch64::Tlb<P, M, Arm, W, A>
+{
     fn build(setup: &Setup, kernel_root: u64) -> Self {
         let flusher = Self::new();
         let config = aarch64::Config::new(Paging::arm64(Granule::Size4K), kernel_root)

@@ -4,6 +4,8 @@ mod actor;
 pub(crate) mod backend;
 mod bulk;
 mod edit;
+#[cfg(test)]
+mod historic;
 mod home;
 mod lock;
 mod op;

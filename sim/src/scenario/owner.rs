@@ -136,7 +136,9 @@ impl<const W: usize> Owner<W> {
 
     /// What maps `page`.
     pub(crate) fn find(&self, page: u8) -> Found {
-        let Some((middle, entry)) = self.region(layout::region_of(page)) else { return Found::NoTable };
+        let Some((middle, entry)) = self.region(layout::region_of(page)) else {
+            return Found::NoTable;
+        };
         if entry & PRESENT == 0 {
             return Found::NoTable;
         }
@@ -145,7 +147,11 @@ impl<const W: usize> Owner<W> {
         }
         let table = frame_of(entry);
         let entry = load(table, index_of_page(page));
-        if entry & PRESENT == 0 { Found::Nothing } else { Found::Page(table, entry) }
+        if entry & PRESENT == 0 {
+            Found::Nothing
+        } else {
+            Found::Page(table, entry)
+        }
     }
 
     /// Whether no plain operation on `page` is under way.
@@ -155,7 +161,8 @@ impl<const W: usize> Owner<W> {
 
     /// Whether no plain operation on any page of `region` is under way.
     pub(crate) fn is_region_settled(&self, region: u8) -> bool {
-        (0..layout::PAGES_OF_REGION).all(|page| self.is_settled(region * layout::PAGES_OF_REGION + page))
+        (0..layout::PAGES_OF_REGION)
+            .all(|page| self.is_settled(region * layout::PAGES_OF_REGION + page))
     }
 
     /// Notes that the flush of plain changes goes on, or (`false`) that it has ended.
@@ -172,7 +179,10 @@ impl<const W: usize> Owner<W> {
     pub(crate) fn foreign(&self, gathered_too: bool) -> u32 {
         let (plain, gathered) = (self.plain.borrow(), self.gathered.borrow());
         let foreign = |page: &usize| plain[*page] != 0 || (gathered_too && gathered[*page] != 0);
-        (0..usize::from(PAGES)).filter(foreign).map(|page| 1 << page).sum()
+        (0..usize::from(PAGES))
+            .filter(foreign)
+            .map(|page| 1 << page)
+            .sum()
     }
 }
 

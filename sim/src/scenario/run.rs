@@ -1,6 +1,6 @@
 //! One run: a seed, and everything that follows from it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use shootdown::{
@@ -9,6 +9,7 @@ use shootdown::{
         self,
         policy::{AlwaysBroadcast, NeverLoaded, NotRunning, Policy},
     },
+    coverage::{Branch, take_coverage},
     variant::{Broken, break_protocol},
     x86_64,
 };
@@ -22,7 +23,15 @@ use super::{
 use crate::{
     choice::{Choice, Schedule},
     chooser::Chooser,
-    machine::{Machine, Mode, Tally, arm::Arm, current::{Calls, with}, interrupts, part::set_part, scheduler, x86::X86},
+    machine::{
+        Machine, Mode, Tally,
+        arm::Arm,
+        current::{Calls, with},
+        interrupts,
+        part::set_part,
+        scheduler,
+        x86::X86,
+    },
     platform::{SimPlatform, set_slots},
     rng::Rng,
 };
@@ -46,6 +55,8 @@ pub struct Spec {
     pub length: Option<Vec<u16>>,
     /// Writes a trace.
     pub trace: bool,
+    /// What each CPU does, instead of what the seed draws.
+    pub(crate) script: Option<Vec<Vec<Op>>>,
 }
 
 impl Spec {
@@ -60,6 +71,7 @@ impl Spec {
             skip: BTreeSet::new(),
             length: None,
             trace: false,
+            script: None,
         }
     }
 }
@@ -82,6 +94,8 @@ pub struct Outcome {
     pub failure: Option<Failure>,
     /// What happened.
     pub tally: Tally,
+    /// The branches of the protocol that were taken.
+    pub coverage: BTreeMap<Branch, u64>,
     /// The trace, if one was asked for.
     pub trace: Option<String>,
 }
@@ -109,8 +123,12 @@ fn run_here(spec: &Spec) -> Outcome {
     let mut rng = Rng::new(spec.seed, 0);
     let setup = Setup::draw(spec.backend, &mut rng);
     match (spec.backend, setup.wide) {
-        (BackendKind::Ipi, false) => run_on::<x86_64::Ipi<SimPlatform<16>, X86>, 1>(spec, setup, rng),
-        (BackendKind::Ipi, true) => run_on::<x86_64::Ipi<SimPlatform<80>, X86, 2>, 2>(spec, setup, rng),
+        (BackendKind::Ipi, false) => {
+            run_on::<x86_64::Ipi<SimPlatform<16>, X86>, 1>(spec, setup, rng)
+        }
+        (BackendKind::Ipi, true) => {
+            run_on::<x86_64::Ipi<SimPlatform<80>, X86, 2>, 2>(spec, setup, rng)
+        }
         (BackendKind::ConcurrentIpi, false) => {
             run_on::<x86_64::ConcurrentIpi<SimPlatform<16>, X86>, 1>(spec, setup, rng)
         }
@@ -135,13 +153,18 @@ fn run_on_arm<M: Policy>(spec: &Spec, setup: Setup, rng: Rng) -> Outcome {
 /// The numbers of the CPUs: 0, 1, 2 ..., or some on both sides of a word's end.
 fn numbers(cpus: usize, wide: bool) -> Vec<usize> {
     const WIDE: [usize; 16] = [0, 63, 64, 1, 65, 62, 66, 2, 67, 61, 68, 3, 69, 60, 70, 4];
-    if wide { WIDE[..cpus].to_vec() } else { (0..cpus).collect() }
+    if wide {
+        WIDE[..cpus].to_vec()
+    } else {
+        (0..cpus).collect()
+    }
 }
 
 fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng) -> Outcome {
     crate::machine::install();
     break_protocol(spec.broken);
     set_part(setup.part);
+    take_coverage();
     let numbers = numbers(spec.cpus, setup.wide);
     let chooser = match &spec.schedule {
         Some(schedule) => Chooser::replay(schedule.clone()),
@@ -157,7 +180,9 @@ fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng
         let slot = &slots[*number];
         let mut words = Vec::new();
         slot.words(&mut |name, word| {
-            machine.lines.name(address(word), || format!("cpu{number}.{name}"));
+            machine
+                .lines
+                .name(address(word), || format!("cpu{number}.{name}"));
             words.push(address(word));
         });
         machine.oracle.watch([words[0], words[1], words[2]]);
@@ -168,8 +193,12 @@ fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng
     // SAFETY: `slots` and `world` are dropped at the end of this function. Whatever borrows them does so on the
     // stacks of the machine's CPUs, which are gone once `scheduler::run` returns, or in `set_slots`, which is taken
     // back, and in `calls`, which the machine drops.
-    let (world, slots_now): (&'static World<F, W>, &'static [CpuSlot]) =
-        unsafe { (&*core::ptr::from_ref(&*world), &*core::ptr::from_ref(&*slots)) };
+    let (world, slots_now): (&'static World<F, W>, &'static [CpuSlot]) = unsafe {
+        (
+            &*core::ptr::from_ref(&*world),
+            &*core::ptr::from_ref(&*slots),
+        )
+    };
     set_slots(slots_now);
     let calls = Calls {
         interrupt: Rc::new(|| world.flusher.handle_interrupt()),
@@ -191,10 +220,19 @@ fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng
             choices.push(*choice);
         }
         let length = machine.cpus.iter().map(|cpu| cpu.sections).collect();
-        Failure { message, schedule, length }
+        Failure {
+            message,
+            schedule,
+            length,
+        }
     });
     let trace = machine.trace.as_ref().map(|trace| trace.render(&numbers));
-    Outcome { failure, tally: machine.tally, trace }
+    Outcome {
+        failure,
+        tally: machine.tally,
+        coverage: take_coverage(),
+        trace,
+    }
 }
 
 /// The operations of one CPU, drawn one after the other.
@@ -207,6 +245,7 @@ struct Operations {
     next: u16,
     length: Option<u16>,
     skip: BTreeSet<u16>,
+    script: Option<Vec<Op>>,
 }
 
 impl Operations {
@@ -221,6 +260,7 @@ impl Operations {
             next: 0,
             length: spec.length.as_ref().map(|length| length[index]),
             skip: spec.skip.iter().filter_map(own).collect(),
+            script: spec.script.as_ref().map(|script| script[index].clone()),
         }
     }
 
@@ -228,6 +268,10 @@ impl Operations {
     fn next(&mut self) -> Option<(u16, Op)> {
         loop {
             let number = self.next;
+            if let Some(script) = &self.script {
+                self.next += 1;
+                return script.get(usize::from(number)).map(|op| (number, *op));
+            }
             let over = match self.length {
                 Some(length) => number >= length,
                 None => {
@@ -254,7 +298,11 @@ impl Operations {
 }
 
 /// What one CPU does.
-fn body<F: Backend<W>, const W: usize>(world: &'static World<F, W>, index: usize, mut operations: Operations) {
+fn body<F: Backend<W>, const W: usize>(
+    world: &'static World<F, W>,
+    index: usize,
+    mut operations: Operations,
+) {
     let mut actor = Actor::new(world, index);
     actor.online();
     while let Some((number, op)) = operations.next() {
