@@ -20,7 +20,7 @@ pub struct Config {
     pub(super) reserved_root: u64,
     pub(super) ranges: bool,
     pub(super) level_hints: bool,
-    #[cfg(feature = "_sim")]
+    #[cfg(any(loom, feature = "_sim"))]
     asid_limit: u64,
 }
 
@@ -84,7 +84,7 @@ impl Config {
             reserved_root,
             ranges: true,
             level_hints: true,
-            #[cfg(feature = "_sim")]
+            #[cfg(any(loom, feature = "_sim"))]
             asid_limit: u64::MAX,
         }
     }
@@ -103,8 +103,8 @@ impl Config {
         self
     }
 
-    /// Uses only the first `limit` ASIDs, so that the simulated machine sees them run out.
-    #[cfg(feature = "_sim")]
+    /// Uses only the first `limit` ASIDs, so that the simulated machine and loom see them run out.
+    #[cfg(any(loom, feature = "_sim"))]
     #[doc(hidden)]
     pub const fn asid_limit(mut self, limit: u64) -> Self {
         self.asid_limit = limit;
@@ -113,9 +113,9 @@ impl Config {
 
     /// How many ASIDs are used on a CPU with `features`, the reserved one included.
     pub(super) fn asids(&self, features: &Features) -> u64 {
-        #[cfg(feature = "_sim")]
+        #[cfg(any(loom, feature = "_sim"))]
         return features.asids().min(self.asid_limit);
-        #[cfg(not(feature = "_sim"))]
+        #[cfg(not(any(loom, feature = "_sim")))]
         features.asids()
     }
 }
@@ -125,7 +125,7 @@ impl Config {
 pub(super) struct Settings {
     word: AtomicU64,
     reserved_root: AtomicU64,
-    #[cfg(feature = "_sim")]
+    #[cfg(any(loom, feature = "_sim"))]
     asids: AtomicU64,
 }
 
@@ -146,7 +146,7 @@ impl Settings {
         Self {
             word: AtomicU64::new(0),
             reserved_root: AtomicU64::new(0),
-            #[cfg(feature = "_sim")]
+            #[cfg(any(loom, feature = "_sim"))]
             asids: AtomicU64::new(0),
         }
     }
@@ -167,7 +167,7 @@ impl Settings {
             return Err(InitError::AlreadyInitialized);
         }
         self.reserved_root.store(root, Relaxed);
-        #[cfg(feature = "_sim")]
+        #[cfg(any(loom, feature = "_sim"))]
         self.asids.store(config.asids(features), Relaxed);
         let flag = |on: bool, bit: u64| if on { bit } else { 0 };
         let granule = match config.paging.granule() {
@@ -217,9 +217,9 @@ impl Settings {
     /// How many ASIDs are used, the reserved one included.
     #[inline]
     pub(super) fn asids(&self) -> u64 {
-        #[cfg(feature = "_sim")]
+        #[cfg(any(loom, feature = "_sim"))]
         return self.asids.load(Relaxed);
-        #[cfg(not(feature = "_sim"))]
+        #[cfg(not(any(loom, feature = "_sim")))]
         self.features().asids()
     }
 

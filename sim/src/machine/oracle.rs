@@ -187,6 +187,14 @@ impl Oracle {
         FlushId(self.open.len() - 1)
     }
 
+    /// Whether a flush is for changes that no other has closed.
+    fn is_needed(&self, open: &Open) -> bool {
+        let closed = &self.scopes[usize::from(open.promise.scope)].closed;
+        (0..usize::from(PAGES))
+            .filter(|page| open.promise.pages >> page & 1 != 0)
+            .any(|page| is_older(&closed[page], &open.dates.pages[page]))
+    }
+
     fn close(&mut self, open: &Open) {
         let Promise {
             scope,
@@ -358,7 +366,9 @@ impl Machine {
                 store.table, store.index
             ));
         }
-        self.judge_broadcast(open.cpu, open.broadcasts);
+        if self.oracle.is_needed(&open) {
+            self.judge_broadcast(open.cpu, open.broadcasts);
+        }
         self.oracle.close(&open);
         open.promise
     }
