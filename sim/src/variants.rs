@@ -14,7 +14,11 @@ pub enum Caught {
 }
 
 const X86: &[BackendKind] = &[BackendKind::Ipi, BackendKind::ConcurrentIpi];
-const ARM: &[BackendKind] = &[BackendKind::Broadcast, BackendKind::ActiveCpu, BackendKind::Local];
+const ARM: &[BackendKind] = &[
+    BackendKind::Broadcast,
+    BackendKind::ActiveCpu,
+    BackendKind::Local,
+];
 const SPARING: &[BackendKind] = &[BackendKind::ActiveCpu, BackendKind::Local];
 const LOCAL: &[BackendKind] = &[BackendKind::Local];
 const ALL: &[BackendKind] = &BackendKind::ALL;

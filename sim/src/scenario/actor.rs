@@ -380,7 +380,9 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
 
     /// A device uses a space's tables from now on.
     pub(crate) fn share_with_device(&self, space: u8) {
-        let Some(owner) = self.begin(space) else { return };
+        let Some(owner) = self.begin(space) else {
+            return;
+        };
         match self.flusher().share_with_device(space_of(&owner)) {
             Ok(()) => with(|m| {
                 // The kernel starts the device by a store that comes after a barrier.
