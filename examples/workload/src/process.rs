@@ -24,7 +24,8 @@ const RUNNING: usize = 8;
 const SINGLE: usize = 2 * RUNNING;
 const MANY: usize = 8;
 const PAGES: usize = 8;
-const ROUNDS: usize = 16;
+/// Every process comes back to the CPUs that it left.
+const ROUNDS: usize = 3 * RUNNING;
 const STEPS: u32 = 24;
 
 type Cpu<'a, M, const T: usize> = Worker<'a, M, T, PAGES>;

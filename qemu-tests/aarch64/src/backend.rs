@@ -45,6 +45,8 @@ pub type BroadcastFewAsids = Broadcast<Kernel, Hardware, 1, 4>;
 pub type LocalFewAsids = Local<Kernel, Hardware, 1, 4>;
 /// [`Broadcast`] on a TLB that keeps what it has on a switch.
 pub type BroadcastKeeping = Broadcast<Kernel, Keeping>;
+/// [`BroadcastKeeping`] with so few ASIDs that they run out soon.
+pub type BroadcastKeepingFewAsids = Broadcast<Kernel, Keeping, 1, 4>;
 /// [`ActiveCpu`] on a TLB that keeps what it has on a switch.
 pub type ActiveCpuKeeping = ActiveCpu<Kernel, Keeping>;
 /// [`Local`] on a TLB that keeps what it has on a switch.
@@ -57,6 +59,7 @@ backends! {
     BROADCAST_FEW_ASIDS: BroadcastFewAsids;
     LOCAL_FEW_ASIDS: LocalFewAsids;
     BROADCAST_KEEPING: BroadcastKeeping;
+    BROADCAST_KEEPING_FEW_ASIDS: BroadcastKeepingFewAsids;
     ACTIVE_CPU_KEEPING: ActiveCpuKeeping;
     LOCAL_KEEPING: LocalKeeping;
 }

@@ -7,12 +7,15 @@
 mod tests {
     use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    use flush_cases::backend::{Backend, BroadcastFewAsids, LocalFewAsids};
-    use flush_cases::case::{load, unload_everywhere};
+    use flush_cases::attempt::{Attempt, attempts};
+    use flush_cases::backend::{
+        Backend, BroadcastFewAsids, BroadcastKeepingFewAsids, LocalFewAsids,
+    };
+    use flush_cases::case::{load, unload, unload_everywhere};
     use flush_cases::page::SpacePage;
     use flush_cases::rig::Rig;
-    use shootdown::Request;
     use shootdown::aarch64::skip_invalidations;
+    use shootdown::{Request, TlbFlusher};
     use shootdown_examples_aarch64::lock::{Lock, relax};
 
     const SPACES: usize = 600;
@@ -66,8 +69,8 @@ mod tests {
                         .flush(&page.space, Request::range(page.range()))
                         .wait();
                     reads.judge(page.read(), None);
-                    drop(frame);
                     page.map_tagged(tag(space, round));
+                    drop(frame);
                     relax();
                     reads.judge(page.read(), Some(tag(space, round)));
                 }
@@ -107,5 +110,105 @@ mod tests {
         skip_invalidations(true);
         let (reads, _) = walk::<LocalFewAsids>(&rig);
         assert!(reads.stale.into_inner() > 0);
+    }
+
+    /// CPU 2 loads so many spaces that ASIDs run out, and calls `seen` with each one's ASID. `then` comes before they
+    /// retire, which QEMU has every CPU drop everything for.
+    fn roll_over<B: Backend>(rig: &Rig, seen: impl Fn(u16) + Sync, then: impl FnOnce()) {
+        let others: [SpacePage<B>; ASIDS as usize + 44] =
+            core::array::from_fn(|_| SpacePage::mapped(0));
+        rig.on(2, || {
+            for other in &others {
+                load::<B>(&other.space);
+                seen(other.space.tag());
+            }
+            unload::<B>();
+        });
+        then();
+        others.iter().for_each(SpacePage::retire);
+    }
+
+    /// CPU 1 runs a space all the while.
+    fn keeps_its_asid<B: Backend>() {
+        let rig = Rig::start::<B>();
+        let page = SpacePage::<B>::mapped(0);
+        rig.on(1, || load::<B>(&page.space));
+        let asid = page.space.tag();
+        for _ in 0..3 {
+            roll_over::<B>(&rig, |other| assert_ne!(other, asid), || {});
+        }
+        // Under the ASID that CPU 1 has: a flush names one.
+        rig.on(3, || load::<B>(&page.space));
+        assert_eq!(page.space.tag(), asid);
+        unload_everywhere::<B>(&rig);
+        page.retire();
+    }
+
+    #[test]
+    fn an_asid_stays_with_the_space_that_a_cpu_runs_over_rollovers() {
+        keeps_its_asid::<BroadcastFewAsids>();
+    }
+
+    #[test]
+    fn an_asid_stays_with_the_space_that_a_cpu_runs_over_rollovers_local() {
+        keeps_its_asid::<LocalFewAsids>();
+    }
+
+    #[test]
+    fn a_pinned_asid_is_never_another_ones() {
+        let rig = Rig::start::<LocalFewAsids>();
+        let page = SpacePage::<LocalFewAsids>::mapped(0);
+        let pinned = LocalFewAsids::TLB.share_with_device(&page.space);
+        pinned.expect("it is the first");
+        let asid = page.space.tag();
+        for _ in 0..2 {
+            roll_over::<LocalFewAsids>(&rig, |other| assert_ne!(other, asid), || {});
+        }
+        assert_eq!(page.space.tag(), asid);
+        page.retire();
+    }
+
+    /// A page is unmapped, without a flush, of a space that CPU 1 has left; ASIDs run out; CPU 1 comes back.
+    fn come_back_after_a_rollover(without_instruction: bool) {
+        type Tlb = BroadcastKeepingFewAsids;
+        let rig = Rig::start::<Tlb>();
+        attempts(|place| {
+            let mut page = SpacePage::<Tlb>::mapped(place);
+            rig.on(1, || {
+                load::<Tlb>(&page.space);
+                assert!(page.is_readable());
+                unload::<Tlb>();
+            });
+            let frame = page.unmap();
+            let (mut before, mut loaded) = (false, false);
+            let come_back = || {
+                before = rig.on(1, || page.is_readable());
+                skip_invalidations(without_instruction);
+                loaded = rig.on(1, || {
+                    load::<Tlb>(&page.space);
+                    page.is_readable()
+                });
+                skip_invalidations(false);
+            };
+            roll_over::<Tlb>(&rig, |_| {}, come_back);
+            if !without_instruction {
+                assert!(!loaded, "an entry of an earlier generation was used");
+            }
+            Tlb::TLB.flush(&page.space, Request::all()).wait();
+            drop(frame);
+            unload_everywhere::<Tlb>(&rig);
+            page.retire();
+            Attempt::conclusive_if(before && loaded == without_instruction)
+        });
+    }
+
+    #[test]
+    fn a_cpu_drops_everything_when_it_comes_back_after_a_rollover() {
+        come_back_after_a_rollover(false);
+    }
+
+    #[test]
+    fn a_cpu_that_comes_back_after_a_rollover_is_stale_without_the_instruction() {
+        come_back_after_a_rollover(true);
     }
 }

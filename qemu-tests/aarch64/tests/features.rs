@@ -107,6 +107,21 @@ mod tests {
             .is_stale_without_the_instruction::<Tlb>();
     }
 
+    // QEMU drops more than a range of several pages, but no more than a page that stands alone.
+    #[test]
+    fn shortest_range_fresh() {
+        case(Page, 2, Space, Range)
+            .read_on(2)
+            .is_fresh_after_the_flush::<Tlb>();
+    }
+
+    #[test]
+    fn shortest_range_stale() {
+        case(Page, 2, Space, Range)
+            .read_on(2)
+            .is_stale_without_the_instruction::<Tlb>();
+    }
+
     #[test]
     fn ranges_local_fresh() {
         case(Page, 127, Space, Range)

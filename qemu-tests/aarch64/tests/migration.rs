@@ -176,8 +176,9 @@ mod tests {
                     .flush(&page.space, Request::range(page.range()))
                     .wait();
                 assert_eq!(page.read(), None);
-                drop(frame);
+                // Another frame, so that an old entry leads elsewhere.
                 page.map_tagged(turn);
+                drop(frame);
                 assert_eq!(page.read(), Some(turn));
                 unload::<B>();
             });
