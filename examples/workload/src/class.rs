@@ -80,6 +80,9 @@ impl Seen {
     }
 }
 
+/// A title and its number.
+type Line = (&'static str, fn(&Class) -> u64);
+
 /// Prints classes as a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Classes<'a>(pub &'a [Class]);
@@ -90,7 +93,7 @@ impl fmt::Display for Classes<'_> {
         for class in self.0 {
             write!(f, " {:>12}", class.name)?;
         }
-        let lines: [(&str, fn(&Class) -> u64); 12] = [
+        let lines: [Line; 12] = [
             ("flushes", |class| class.seen.flushes),
             ("  local", |class| class.seen.local),
             ("  elided: it slept", |class| class.seen.elided),
