@@ -25,6 +25,7 @@ use crate::{
     cpus::CpuMask,
     platform::Platform,
     polling_lock::PollingLock,
+    slot::Loaded,
     space::Space,
     variant::{Broken, broken},
 };
@@ -47,6 +48,14 @@ pub(crate) struct Asids<const W: usize, const A: usize> {
     hint: AtomicU64,
     /// CPUs that have not yet flushed since the last rollover. Also read without the lock, by nobody but its owner.
     flush_pending: CpuMask<W>,
+}
+
+/// A space is active.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Activated {
+    pub(crate) asid: u16,
+    /// It may have got a new tag, whose visibility nothing has ordered before the walks to come.
+    pub(crate) slowly: bool,
 }
 
 /// All ASIDs are pinned that may be.
@@ -91,7 +100,7 @@ impl<const W: usize, const A: usize> Asids<W, A> {
         limit: u64,
         flush_all: impl FnOnce(),
         forgotten: impl FnOnce(),
-    ) -> u16 {
+    ) -> Activated {
         let active = &P::slot(cpu).mail.active_asid;
         let (now, before) = (space.tag.load(Relaxed), active.load(Relaxed));
         // Acquire: a space whose tag is current was given it before.
@@ -102,7 +111,10 @@ impl<const W: usize, const A: usize> Asids<W, A> {
                 .is_ok()
         {
             took(Branch::AsidFast);
-            return Self::asid(now);
+            return Activated {
+                asid: Self::asid(now),
+                slowly: false,
+            };
         }
         self.activate_slowly::<P>(space, cpu, limit, flush_all, forgotten)
     }
@@ -115,7 +127,7 @@ impl<const W: usize, const A: usize> Asids<W, A> {
         limit: u64,
         flush_all: impl FnOnce(),
         forgotten: impl FnOnce(),
-    ) -> u16 {
+    ) -> Activated {
         took(Branch::AsidSlow);
         let _held = self.lock.lock(P::relax);
         let mut now = space.tag.load(Relaxed);
@@ -124,7 +136,6 @@ impl<const W: usize, const A: usize> Asids<W, A> {
             let (fresh, kept) = self.renew::<P>(now, space.is_shared(), limit);
             moved = !kept;
             now = fresh;
-            space.tag.store(now, Release);
         }
         if self.flush_pending.contains(cpu) {
             // Before this CPU can load an ASID of the new generation (invariant 8).
@@ -137,8 +148,13 @@ impl<const W: usize, const A: usize> Asids<W, A> {
         if moved && self.flush_pending.is_empty() {
             forgotten();
         }
+        // Last: from here on another CPU finds the tag current without the lock.
+        space.tag.store(now, Release);
         P::slot(cpu).mail.active_asid.store(now, Relaxed);
-        Self::asid(now)
+        Activated {
+            asid: Self::asid(now),
+            slowly: true,
+        }
     }
 
     /// A tag of this generation for a space that has `old`, and whether its ASID is still its own: then what TLBs hold
@@ -218,16 +234,20 @@ impl<const W: usize, const A: usize> Asids<W, A> {
                 set(&self.taken, Self::asid(runs));
             }
             mail.reserved_asid.store(runs, Relaxed);
-            self.flush_pending.insert(cpu);
+            // One that is not online drops everything when it comes.
+            if P::slot(cpu).seen.loaded.load(Acquire) != Loaded::OFFLINE.0 {
+                self.flush_pending.insert(cpu);
+            }
         }
         self.hint.store(1, Relaxed);
     }
 
-    /// Says that `cpu` runs no space any more and will flush before it comes back.
+    /// Says that `cpu`, which goes offline, runs no space any more and will flush before it comes back.
     pub(crate) fn forget<P: Platform>(&self, cpu: usize) {
         let _held = self.lock.lock(P::relax);
         P::slot(cpu).mail.active_asid.store(0, Relaxed);
         P::slot(cpu).mail.reserved_asid.store(0, Relaxed);
+        self.flush_pending.remove(cpu);
     }
 
     /// Gives the space an ASID that it keeps over rollovers, and marks it as shared with a device. At most as many as

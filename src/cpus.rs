@@ -239,8 +239,9 @@ impl<const W: usize> CpuMask<W> {
         self.words.iter().all(|word| word.load(Relaxed) == 0)
     }
 
-    /// Removes all CPUs but `keep`. Costs one load a word in use where there is nothing to remove.
-    pub(crate) fn keep_only(&self, keep: Option<usize>) {
+    /// Removes all CPUs but `keep`, and says whether there were any. Costs one load a word in use if not.
+    pub(crate) fn keep_only(&self, keep: Option<usize>) -> bool {
+        let mut removed = false;
         let mut words = if W == 1 {
             1
         } else {
@@ -255,8 +256,10 @@ impl<const W: usize> CpuMask<W> {
             };
             if self.words[index].load(Relaxed) & !kept != 0 {
                 self.words[index].fetch_and(kept, SeqCst);
+                removed = true;
             }
         }
+        removed
     }
 
     /// Empties the mask, once no CPU inserts any more.

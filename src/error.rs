@@ -13,8 +13,20 @@ pub enum OnlineError {
     NotInitialized,
     /// The platform named a CPU that it does not have.
     OutOfRange(CpuOutOfRange),
+    /// Another flusher has brought CPUs of this platform online: a platform serves one flusher.
+    OtherFlusher,
     /// The CPU is online already.
     AlreadyOnline {
+        /// The CPU.
+        cpu: usize,
+    },
+    /// The kernel's own root is not loaded.
+    NotKernelRoot {
+        /// The root that is loaded.
+        loaded: u64,
+    },
+    /// The kernel's mappings were declared global, but global pages are off on this CPU (CR4.PGE).
+    NoGlobalPages {
         /// The CPU.
         cpu: usize,
     },
@@ -46,6 +58,17 @@ impl fmt::Display for OnlineError {
                 f.write_str("the flusher is not initialized: call `init` first")
             }
             Self::OutOfRange(error) => error.fmt(f),
+            Self::OtherFlusher => f.write_str(
+                "another flusher has CPUs of this platform online: a platform serves one flusher",
+            ),
+            Self::NotKernelRoot { loaded } => write!(
+                f,
+                "root {loaded:#x} is loaded, not the kernel's own: load it before `online`"
+            ),
+            Self::NoGlobalPages { cpu } => write!(
+                f,
+                "CPU {cpu} has CR4.PGE clear, but the kernel's mappings were declared global"
+            ),
             Self::AlreadyOnline { cpu } => write!(f, "CPU {cpu} is online already"),
             Self::UnequalFeatures { cpu, has, expected } => write!(
                 f,

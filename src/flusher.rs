@@ -3,11 +3,12 @@
 use core::fmt;
 
 use crate::{
-    addr::{Paging, Range},
     counters::Counters,
     error::{OnlineError, RetireError, SpaceError},
+    paging::Paging,
     pending::Pending,
     platform::Platform,
+    range::Range,
     request::Request,
     space::Space,
 };
@@ -86,6 +87,8 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     /// everything from its TLB. Its flush interrupt must work once it turns interrupts on. The kernel's own root must
     /// be loaded.
     ///
+    /// A platform serves one flusher.
+    ///
     /// # Errors
     ///
     /// See [`OnlineError`]; the CPU stays offline then.
@@ -109,8 +112,9 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     /// # Safety
     ///
     /// The space's root table must map the code and the stack that run now, and go on to do so while it is
-    /// loaded; `space` must stay where it is, alive, until [`retire`](Self::retire) has said `Ok`, and must
-    /// have been made by this flusher.
+    /// loaded. So must the kernel's own root, which the flusher loads by itself where the space is not in use (in
+    /// `lazy_enter`, `offline`, or when a request is served while lazy). `space` must stay where it is, alive, until
+    /// [`retire`](Self::retire) has said `Ok`, and must have been made by this flusher.
     unsafe fn switch(&self, space: &Space<W>);
 
     /// Loads the kernel's own root on this CPU: no space is loaded then.
@@ -144,7 +148,10 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     unsafe fn lazy_leave(&self, outer: Outer, space: &Space<W>);
 
     /// Starts to flush translations of `space`, after the caller changed its page table, and gives the flush that is
-    /// under way; it is complete when that is waited for or dropped.
+    /// under way; it is complete when that is waited for or dropped. It reaches CPUs that have the space loaded:
+    /// for mappings that all spaces share there is [`flush_kernel`](Self::flush_kernel).
+    ///
+    /// A large page that is split is made not present and flushed with its own stride first.
     ///
     /// # Panics
     ///
@@ -191,7 +198,8 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     ///
     /// # Errors
     ///
-    /// If CPUs run it: they are named, and the space lives on. If it has retired already.
+    /// If CPUs run it: they are named, and the space lives on. If it has retired already, or another call of this
+    /// kind has not yet decided.
     fn retire(&self, space: &Space<W>) -> Result<(), RetireError<W>>;
 
     /// Says that a device uses the space's page table too (PASID, SVA), so that it must always be flushed by broadcast
@@ -212,7 +220,8 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     /// # Safety
     ///
     /// The CPU must be stopped for good (panic, kexec, machine check): it must never again execute an instruction
-    /// that is translated, unless it is reset and comes online anew.
+    /// that is translated, unless it is reset and comes online anew. A CPU that stopped inside a call of the
+    /// flusher may leave spaces behind that can't retire.
     unsafe fn declare_dead(&self, cpu: usize);
 
     /// The counters, summed over all CPUs.
@@ -245,9 +254,36 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     #[doc(hidden)]
     fn dispatch(&self, reach: &mut Self::Reach);
 
+    /// Announces and dispatches one request: a flush. Called pinned.
+    #[doc(hidden)]
+    #[inline]
+    fn start(&self, scope: Scope<'_, W>, request: &Request, reach: &mut Self::Reach) -> u64 {
+        let generation = self.announce(scope, request, reach);
+        self.dispatch(reach);
+        generation
+    }
+
     /// Waits until `generation` of `scope` is reached. Called pinned, on the CPU that announced.
     #[doc(hidden)]
     fn complete(&self, scope: Scope<'_, W>, generation: u64, reach: &Self::Reach);
+}
+
+/// What stands in a slot for `flusher`.
+#[inline(always)]
+pub(crate) fn address<F>(flusher: &F) -> u64 {
+    core::ptr::from_ref(flusher).addr() as u64
+}
+
+/// Claims the platform's slots for `flusher`, and says whether they are its own.
+pub(crate) fn claim_slots<P: Platform, F>(flusher: &F) -> bool {
+    P::slot(0).seen.claim.get_or_set(address(flusher)) == address(flusher)
+}
+
+/// Panics: a call on a CPU that is not online in this flusher.
+#[cold]
+#[inline(never)]
+pub(crate) fn not_online(call: &str, cpu: usize) -> ! {
+    panic!("shootdown: {call} on CPU {cpu}, which is not online: call `online` on it first");
 }
 
 /// Panics where the platform has no CPU `cpu`.

@@ -3,10 +3,10 @@
 use core::fmt;
 
 use crate::{
-    addr::Range,
     coverage::{Branch, took},
     flusher::{Scope, TlbFlusher},
     pending::Pending,
+    range::Range,
     request::{ChangeFlags, Request},
     space::Space,
     variant::{Broken, broken},
@@ -81,8 +81,8 @@ impl<T, const N: usize> FrameBag for FrameArray<T, N> {
 /// unmapped, flushes once, and gives the frames back only then.
 ///
 /// It marks its space before the first change, so that whoever meets a cleared entry meanwhile can tell that
-/// its flush is still to come ([`Space::flush_pending`]). Where two gathers overlap, each flushes its whole range at
-/// all levels, since it can't know which entries the other one cleared.
+/// its flush is still to come ([`Space::flush_pending`]). Where two gathers overlap, each flushes everything of the
+/// space at all levels, since it can't know which entries the other one cleared (Linux commit 99baac21e458).
 ///
 /// Page-table locks may be dropped before [`finish`](Self::finish) only if no other thread can act on a cleared entry
 /// meanwhile; moving entries (`mremap`) finishes under the locks.
@@ -314,18 +314,17 @@ impl<'a, F: TlbFlusher<W>, B: FrameBag, const W: usize> Gather<'a, F, B, W> {
     fn flush_changed(&mut self) {
         let overlapped = self.overlapped || self.space.open_gathers() > 1;
         let flags = self.changed.flags();
-        let request = match core::mem::replace(&mut self.changed, Changed::Nothing) {
-            Changed::Nothing if !overlapped => return,
-            Changed::Some { range, .. } => Request::range(range).with(flags),
-            Changed::Nothing | Changed::All { .. } => Request::all().with(flags),
-        };
+        let changed = core::mem::replace(&mut self.changed, Changed::Nothing);
         let request = if overlapped && !broken(Broken::GatherOverlapIgnored) {
             took(Branch::GatherOverlapped);
-            // The other gather may have unlinked tables in this range, whose entries this one found cleared.
-            let range = request.span().copied();
-            range.map_or(Request::all(), Request::range).tables_freed()
+            // The other gather may have cleared entries, or unlinked tables, where this one found nothing to do.
+            Request::all().tables_freed()
         } else {
-            request
+            match changed {
+                Changed::Nothing => return,
+                Changed::Some { range, .. } => Request::range(range).with(flags),
+                Changed::All { .. } => Request::all().with(flags),
+            }
         };
         Pending::start(self.flusher, Scope::Space(self.space), request).wait();
     }

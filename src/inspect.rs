@@ -3,18 +3,17 @@
 use core::sync::atomic::AtomicU64 as Native;
 
 use crate::{
-    aarch64,
     cpus::CpuMask,
     domain::Domain,
     slot::{CpuSlot, Loaded},
     space::Space,
-    x86_64,
 };
 
 /// Called with the name of each word and the word.
-type Name<'a> = &'a mut dyn FnMut(&'static str, &Native);
+pub(crate) type Name<'a> = &'a mut dyn FnMut(&'static str, &Native);
 
-fn domain(domain: &Domain, name: Name<'_>) {
+/// The words of a scope of flushes.
+pub(crate) fn domain(domain: &Domain, name: Name<'_>) {
     const RING: [(&str, &str); 2] = [
         ("ring0.tag", "ring0.payload"),
         ("ring1.tag", "ring1.payload"),
@@ -26,7 +25,8 @@ fn domain(domain: &Domain, name: Name<'_>) {
     }
 }
 
-fn mask<const W: usize>(mask: &CpuMask<W>, name: Name<'_>) {
+/// The words of a mask.
+pub(crate) fn mask<const W: usize>(mask: &CpuMask<W>, name: Name<'_>) {
     for word in &mask.words {
         name("cpus", word.native());
     }
@@ -64,22 +64,5 @@ impl<const W: usize> Space<W> {
         name("trims", self.trims.native());
         name("tag", self.tag.native());
         name("active", self.active.native());
-    }
-}
-
-impl<P, C, I, const W: usize> x86_64::Tlb<P, C, I, W> {
-    /// The flusher's shared words.
-    #[doc(hidden)]
-    pub fn words(&self, name: Name<'_>) {
-        domain(&self.kernel, name);
-        mask(&self.online, name);
-    }
-}
-
-impl<P, M, I, const W: usize, const A: usize> aarch64::Tlb<P, M, I, W, A> {
-    /// The flusher's shared words.
-    #[doc(hidden)]
-    pub fn words(&self, name: Name<'_>) {
-        self.asids.words(name);
     }
 }

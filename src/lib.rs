@@ -1,7 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![no_std]
 
-mod addr;
 mod asid;
 #[cfg_attr(not(any(loom, feature = "_sim")), allow(unused))]
 #[doc(hidden)]
@@ -20,10 +19,12 @@ mod inspect;
 mod loaded_space;
 #[cfg(feature = "spin")]
 mod lock;
+mod paging;
 mod pending;
 mod platform;
 mod polling_lock;
 mod private;
+mod range;
 mod request;
 mod slot;
 mod space;
@@ -35,7 +36,6 @@ pub mod aarch64;
 #[path = "../arch/x86_64/mod.rs"]
 pub mod x86_64;
 
-pub use addr::{Granule, Paging, Range, RangeError, Stride};
 pub use batch::Batch;
 pub use counters::Counters;
 pub use cpus::{CpuOutOfRange, CpuSet, Cpus};
@@ -44,8 +44,10 @@ pub use flusher::{Needed, Outer, Scope, TlbFlusher};
 pub use gather::{FrameArray, FrameBag, Gather};
 #[cfg(feature = "spin")]
 pub use lock::{Serve, ServeWhileSpinning};
+pub use paging::{Granule, Paging, Stride};
 pub use pending::Pending;
 pub use platform::{IpiPlatform, Platform, STUCK_AFTER};
+pub use range::{Range, RangeError};
 pub use request::{ChangeFlags, Request};
 pub use slot::CpuSlot;
 pub use space::Space;

@@ -33,8 +33,7 @@ impl<'a, F: TlbFlusher<W>, const W: usize> Pending<'a, F, W> {
     pub(crate) fn start(flusher: &'a F, scope: Scope<'a, W>, request: Request) -> Self {
         let _pin = Pin::new();
         let mut reach = F::Reach::default();
-        let generation = flusher.announce(scope, &request, &mut reach);
-        flusher.dispatch(&mut reach);
+        let generation = flusher.start(scope, &request, &mut reach);
         Self {
             flusher,
             scope,

@@ -1,6 +1,6 @@
 //! What a flush is asked to do.
 
-use crate::addr::Range;
+use crate::range::Range;
 
 bitflags::bitflags! {
     /// What changed besides leaf entries.

@@ -70,6 +70,11 @@ pub(crate) struct Seen {
     pub(crate) generation: AtomicU64,
     /// The kernel's generation that this CPU's TLB has caught up with.
     pub(crate) kernel_generation: AtomicU64,
+    /// The address of the flusher that this CPU is online in, 0 if it is not. A second flusher on the same platform would
+    /// take the first one's state for its own.
+    pub(crate) flusher: Private,
+    /// In CPU 0's slot: the address of the only flusher that CPUs may come online in.
+    pub(crate) claim: Private,
 }
 
 /// Written by initiators, taken by the owner.
@@ -122,6 +127,8 @@ impl CpuSlot {
                     loaded: AtomicU64::new(Loaded::OFFLINE.0),
                     generation: AtomicU64::new(0),
                     kernel_generation: AtomicU64::new(0),
+                    flusher: Private::new(0),
+                    claim: Private::new(0),
                 },
                 mail: Mail {
                     pending: AtomicU64::new(0),

@@ -127,6 +127,8 @@ impl<const W: usize> Space<W> {
 
     /// How many gathers are open, the caller's own included.
     pub(crate) fn open_gathers(&self) -> u64 {
+        // An entry that this gather found cleared comes before, as in `flush_pending`.
+        fence(Acquire);
         self.gathers.load(Acquire)
     }
 

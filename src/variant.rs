@@ -71,8 +71,6 @@ variants! {
     RingTagIgnored,
     /// A ring entry is written without claiming it.
     RingUnclaimed,
-    /// Freed tables are flushed as if only leaves had changed.
-    FreedAsLeaf,
     /// A PCID slot's old entries are kept when it is given to another space.
     PcidSlotKept,
     /// `user_access_ok` says yes during a switch.
@@ -85,6 +83,8 @@ variants! {
     OnlineFlushFirst,
     /// Retire does not wait for lazy CPUs.
     RetireLazyKept,
+    /// Retire waits for a CPU that became lazy after it had caught up with the retirement.
+    RetireLateLazyKept,
     /// Retire takes a CPU between two spaces for gone.
     RetireSwitchingGone,
     /// Retire leaves trim requests, which hold the space's address, in mailboxes.
@@ -123,6 +123,8 @@ variants! {
     NoActiveBarrier,
     /// arm64: no barrier between marking others stale and looking at who is active.
     NoStaleBarrier,
+    /// arm64: stale CPUs are marked before the page-table stores are visible.
+    MarksBeforeStores,
     /// arm64: others are not marked stale by a local flush.
     StaleNotMarked,
     /// arm64: the stale bit is tested before the CPU is counted in.

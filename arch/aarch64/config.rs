@@ -2,11 +2,14 @@
 
 use core::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Relaxed, Release},
+    },
 };
 
 use super::Features;
-use crate::addr::{Granule, Paging};
+use crate::paging::{Granule, Paging};
 
 /// The configuration of the arm64 flusher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +18,8 @@ use crate::addr::{Granule, Paging};
 pub struct Config {
     pub(super) paging: Paging,
     pub(super) reserved_root: u64,
+    pub(super) ranges: bool,
+    pub(super) level_hints: bool,
 }
 
 /// Why the flusher can't be initialized.
@@ -29,6 +34,8 @@ pub enum InitError {
         /// What was given.
         root: u64,
     },
+    /// TCR says another granule than the configuration, for TTBR0 or for TTBR1: hardware would ignore range operations.
+    WrongGranule,
     /// There are not enough ASIDs for every CPU to run a space, and one to spare.
     TooFewAsids {
         /// How many there are, the reserved one included.
@@ -46,6 +53,9 @@ impl fmt::Display for InitError {
         match self {
             Self::AlreadyInitialized => f.write_str("the flusher is initialized already"),
             Self::BadRoot { root } => write!(f, "{root:#x} is not the address of a root table"),
+            Self::WrongGranule => {
+                f.write_str("TCR.TG0 or TG1 is another granule than the configuration's")
+            }
             Self::TooFewAsids { asids } => write!(
                 f,
                 "{asids} ASIDs do not suffice: each CPU needs one, and one is reserved"
@@ -70,7 +80,23 @@ impl Config {
         Self {
             paging,
             reserved_root,
+            ranges: true,
+            level_hints: true,
         }
+    }
+
+    /// Whether range operations are used where the first CPU has them (they are unless this says no). All CPUs must
+    /// have them then.
+    pub const fn ranges(mut self, enable: bool) -> Self {
+        self.ranges = enable;
+        self
+    }
+
+    /// Whether level hints are given where the first CPU reads them (they are unless this says no). All CPUs must
+    /// read them then.
+    pub const fn level_hints(mut self, enable: bool) -> Self {
+        self.level_hints = enable;
+        self
     }
 }
 
@@ -90,6 +116,8 @@ const REPEAT: u64 = 1 << 5;
 const ASID_IN_TTBR1: u64 = 1 << 6;
 const WIDE: u64 = 1 << 7;
 const GRANULE: u32 = 8;
+/// Being initialized.
+const CLAIMED: u64 = 1 << 16;
 
 impl Settings {
     pub(super) const fn new() -> Self {
@@ -109,7 +137,9 @@ impl Settings {
         if root & !ROOT_MASK != 0 {
             return Err(InitError::BadRoot { root });
         }
-        if self.is_initialized() {
+        // Claimed first: of two that initialize at once, one errs.
+        let claimed = self.word.compare_exchange(0, CLAIMED, Relaxed, Relaxed);
+        if claimed.is_err() {
             return Err(InitError::AlreadyInitialized);
         }
         self.reserved_root.store(root, Relaxed);
@@ -128,8 +158,14 @@ impl Settings {
             | flag(asid_in_ttbr1, ASID_IN_TTBR1)
             | flag(config.paging.contains(1 << 50), WIDE)
             | granule << GRANULE;
-        self.word.store(word, Relaxed);
+        // Release: the root comes before.
+        self.word.store(word, Release);
         Ok(())
+    }
+
+    /// A CPU was found that must repeat invalidations: from now on all do.
+    pub(super) fn must_repeat(&self) {
+        self.word.fetch_or(REPEAT, Relaxed);
     }
 
     #[inline(always)]

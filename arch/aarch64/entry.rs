@@ -3,8 +3,6 @@
 use crate::flusher::Needed;
 
 const VALID: u64 = 1 << 0;
-/// AP[1]: EL0 may access.
-const USER: u64 = 1 << 6;
 /// AP[2]: read-only.
 const READ_ONLY: u64 = 1 << 7;
 const ACCESSED: u64 = 1 << 10;
@@ -19,7 +17,7 @@ const SOFTWARE: u64 = 0xf << 55;
 /// Descriptors that are not valid, or whose access flag is clear, are not cached (Arm ARM, "TLB maintenance
 /// requirements"), so making one valid needs nothing but [`mapped`](crate::TlbFlusher::mapped). Clearing the access
 /// flag needs nothing either: at worst the page looks idle a little longer. A change that only permits more can at worst
-/// cause a spurious fault elsewhere. Everything else needs a flush; a change of the output address, the memory
+/// cause a spurious fault elsewhere; giving EL0 access takes it from the kernel (PAN), so it is not among those. Everything else needs a flush; a change of the output address, the memory
 /// type, the size or the contiguous bit must go through an invalid descriptor with a flush (break-before-make).
 ///
 /// ```
@@ -38,7 +36,7 @@ pub const fn needs_flush(old: u64, new: u64) -> Needed {
     }
     let cleared = old & !new;
     let set = new & !old;
-    let permits = set & (USER | DIRTY_MANAGED) | cleared & (READ_ONLY | EXECUTE_NEVER);
+    let permits = set & DIRTY_MANAGED | cleared & (READ_ONLY | EXECUTE_NEVER);
     let harmless = (cleared | set) & (ACCESSED | SOFTWARE);
     if (cleared | set) & !(permits | harmless) != 0 {
         Needed::All
@@ -52,6 +50,9 @@ pub const fn needs_flush(old: u64, new: u64) -> Needed {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    /// AP[1]: EL0 may access.
+    const USER: u64 = 1 << 6;
 
     /// Valid page, normal memory, EL0, read-write, inner shareable, accessed, nG.
     const ENTRY: u64 = 0x4000_0000 | 0xf43 | DIRTY_MANAGED;
@@ -73,13 +74,13 @@ mod tests {
         for more in [
             restricted & !READ_ONLY,
             restricted & !EXECUTE_NEVER,
-            restricted | USER,
             restricted | DIRTY_MANAGED,
         ] {
             assert_eq!(needs_flush(restricted, more), Needed::Local);
         }
+        assert_eq!(needs_flush(restricted, restricted | USER), Needed::All);
         assert_eq!(
-            needs_flush(restricted, (restricted | USER) ^ 0x1000),
+            needs_flush(restricted, (restricted & !READ_ONLY) ^ 0x1000),
             Needed::All
         );
     }

@@ -1,7 +1,7 @@
 //! What the CPU offers, read from its ID registers.
 
 use super::{Instructions, range::BaseUnit, regime};
-use crate::addr::Granule;
+use crate::paging::Granule;
 
 /// What matters for the flusher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,22 @@ impl Features {
             lpa2: I::tcr() & DS != 0,
             repeat: must_repeat(I::midr()),
         }
+    }
+
+    /// Whether everything that `used` relies on is here too.
+    pub(super) const fn has_all_of(&self, used: &Self) -> bool {
+        (self.range || !used.range)
+            && (self.level_hint || !used.level_hint)
+            && (self.asid16 || !used.asid16)
+            && self.lpa2 == used.lpa2
+    }
+
+    /// For error messages: one bit a feature.
+    pub(super) const fn bits(&self) -> u64 {
+        self.range as u64
+            | (self.level_hint as u64) << 1
+            | (self.asid16 as u64) << 2
+            | (self.lpa2 as u64) << 3
     }
 
     /// How many ASIDs there are, the reserved one included.

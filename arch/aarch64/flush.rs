@@ -8,18 +8,18 @@ use super::{
     tlb::retired,
 };
 use crate::{
-    addr::Range,
     atomic::Ordering::Acquire,
     coverage::{Branch, took},
     flusher::Scope,
     platform::{IrqsOff, Platform},
+    range::Range,
     request::{ChangeFlags, Request},
     slot::Loaded,
     space::Space,
     variant::{Broken, broken},
 };
 
-/// Without range operations, ranges of more pages than this are flushed as a whole: each operation is a message to every
+/// Without range operations, ranges of this many pages and more are flushed as a whole: each operation is a message to every
 /// CPU, and Linux found the page count of one table to be a fair bound (`MAX_DVM_OPS`,
 /// arch/arm64/include/asm/tlbflush.h). With them the bound is [`MAX_RANGE_PAGES`].
 pub const MAX_TLBI_OPERATIONS: u64 = 512;
@@ -179,7 +179,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
     /// Whether the range is flushed by pages or ranges.
     #[inline]
     fn fits(&self, range: &Range) -> bool {
-        range.pages() <= MAX_TLBI_OPERATIONS
+        range.pages() < MAX_TLBI_OPERATIONS
             || (self.features().range && self.granule_pages(range) <= MAX_RANGE_PAGES)
     }
 

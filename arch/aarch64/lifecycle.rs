@@ -1,7 +1,7 @@
 //! CPUs come and go, and so do spaces.
 
 use super::{
-    Instructions, Tlb,
+    Features, Instructions, Tlb,
     policy::{self, Policy},
     regime,
 };
@@ -13,7 +13,7 @@ use crate::{
     coverage::{Branch, took},
     cpus::{CpuOutOfRange, CpuSet},
     error::{OnlineError, RetireError},
-    flusher::assert_cpu,
+    flusher::{address, assert_cpu, claim_slots},
     platform::{IrqsOff, Patience, Pin, Platform},
     slot::Loaded,
     space::Space,
@@ -41,6 +41,9 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         if let Some(level) = regime::unserved_level::<I>() {
             return Err(OnlineError::WrongRegime { level });
         }
+        if !claim_slots::<P, _>(self) {
+            return Err(OnlineError::OtherFlusher);
+        }
         let _irqs = IrqsOff::<P>::new();
         let my = P::slot(me);
         if my.seen.loaded.load(Relaxed) != Loaded::OFFLINE.0 {
@@ -58,6 +61,19 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
                 expected: expected & !RECORDED,
             });
         }
+        let (features, used) = (Features::detect::<I>(), self.features());
+        if !features.has_all_of(&used) {
+            return Err(OnlineError::UnequalFeatures {
+                cpu: me,
+                has: features.bits(),
+                expected: used.bits(),
+            });
+        }
+        // An invalidation is repeated by all if one CPU needs it, since it may be that CPU whose accesses it is for.
+        if features.repeat {
+            self.settings.must_repeat();
+        }
+        my.seen.flusher.set(address(self));
         took(Branch::Online);
         // Broadcasts reach this CPU from now on; what it cached before goes.
         if !broken(Broken::OnlineNoFlush) {
@@ -75,12 +91,14 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             unsafe { self.load_reserved(my) };
         }
         self.asids.forget::<P>(me);
+        my.seen.flusher.set(0);
         took(Branch::Offline);
         my.seen.loaded.store(Loaded::OFFLINE.0, Release);
     }
 
     pub(super) fn bury(&self, cpu: usize) {
         assert_cpu::<P>(cpu);
+        P::slot(cpu).seen.flusher.set(0);
         P::slot(cpu).seen.loaded.store(Loaded::OFFLINE.0, SeqCst);
     }
 

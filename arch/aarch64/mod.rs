@@ -14,6 +14,8 @@ mod config;
 mod entry;
 mod features;
 mod flush;
+#[cfg(all(feature = "_sim", not(loom)))]
+mod inspect;
 mod instructions;
 #[cfg(target_arch = "aarch64")]
 mod leaf;

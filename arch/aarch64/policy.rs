@@ -18,17 +18,24 @@
 //! ```text
 //! flush                                     load of the space on another CPU
 //! clear the entry                           reserved TTBR0, ISB: nothing of any space can be walked
-//! clear the others' clean bits              count + 1
-//! DSB ISH                                   DSB ISH
-//! read the count                            read the own clean bit
-//!   0: nothing                                clear: TLBI ASIDE1, DSB NSH, set it, read it again
-//!   1, and it is this CPU: TLBI (local)     TTBR0 := root and ASID, ISB
+//! DSB ISH                                   count + 1
+//! clear the others' clean bits;             DSB ISH
+//!   if there were any: DSB ISH              read the own clean bit
+//! read the count                              clear: set it, TLBI ASIDE1, DSB ISH, read it again
+//!   0: nothing                              TTBR0 := root and ASID, ISB: walks may begin
+//!   1, and it is this CPU: TLBI (local)
 //!   else: TLBI ...IS
 //! ```
 //!
-//! Both write first and then read, with a full barrier between: either the flush finds the other CPU counted and
-//! broadcasts, or the other CPU finds its bit cleared and drops what it has. Without either barrier both may miss each
-//! other.
+//! Three pairs, each of which writes first and then reads, with a full barrier between, so that at least one side sees
+//! the other:
+//!
+//! * the flush clears a bit and reads the count; the other CPU counts itself and reads its bit: the flush
+//!   broadcasts, or the other CPU drops what it has;
+//! * the flush clears the entry and reads the bits; the other CPU sets its bit and walks: the flush takes the
+//!   bit back, or the walk sees the new entry. So a bit never says *clean* of an entry that is old;
+//! * the flush clears the entry and reads the count; the other CPU counts itself and walks: the flush
+//!   broadcasts, or the walk sees the new entry.
 //!
 //! Leaving is the mirror: reserved TTBR0, ISB, DSB (walks in the old context are over), and only then count - 1. So a CPU
 //! that is not counted makes no entries.
@@ -153,16 +160,18 @@ pub(super) fn place<I: Instructions, const W: usize>(
             Where::Everywhere
         }
         Kind::Local => {
-            if !broken(Broken::StaleNotMarked) {
+            let early = broken(Broken::NoStaleBarrier).then(|| space.active.load(Acquire));
+            // The stores reach the walkers before the bits are looked at.
+            if broken(Broken::MarksBeforeStores) {
                 space.cpus.keep_only(loaded_here.then_some(me));
             }
-            // The marks are visible, and the stores reach the walkers, before the count is read.
-            if broken(Broken::NoStaleBarrier) {
-                I::dsb_ishst();
-            } else {
+            I::dsb_ish();
+            if !broken(Broken::StaleNotMarked) && space.cpus.keep_only(loaded_here.then_some(me)) {
+                // The marks are visible before the count is read. Where there was nothing to mark, the barrier above
+                // has ordered the stores before the count.
                 I::dsb_ish();
             }
-            match space.active.load(Acquire) {
+            match early.unwrap_or_else(|| space.active.load(Acquire)) {
                 0 => Where::Nowhere,
                 1 if loaded_here => Where::Here,
                 _ => Where::Everywhere,
@@ -207,21 +216,22 @@ pub(super) fn enter<I: Instructions, const W: usize>(
             while !early && !space.cpus.contains(me) {
                 took(Branch::StaleFlushed);
                 stale = true;
+                // Set before anything can be walked, and visible then: a flush that misses the bit is one whose entry the
+                // walk sees. A flush that clears it again from here on finds this CPU counted.
+                space.cpus.insert(me);
                 if !broken(Broken::StaleFlushedLate) {
                     drop_own::<I>(asid);
                 }
-                // A flush that clears it again from here on finds this CPU counted.
-                space.cpus.insert(me);
             }
             stale
         }
     }
 }
 
-/// Drops everything of an ASID from this CPU.
+/// Drops everything of an ASID from this CPU. The barrier is also one for what was stored before.
 pub(super) fn drop_own<I: Instructions>(asid: u16) {
     I::tlbi(Tlbi::Aside1, by_asid(asid));
-    I::dsb_nsh();
+    I::dsb_ish();
 }
 
 /// Counts this CPU out, after the reserved root was loaded.

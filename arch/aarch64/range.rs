@@ -4,7 +4,7 @@
 //! asked for: from the largest scale down, with operations by single address for an odd page, and for pages before
 //! the first 64 KiB boundary where base addresses are given in 64 KiB units (FEAT_LPA2).
 
-use crate::addr::{Granule, Stride};
+use crate::paging::{Granule, Stride};
 
 /// The most pages that one plan covers by ranges: `(31 + 1) * 2^(5 * 3 + 1)`.
 pub const MAX_RANGE_PAGES: u64 = 1 << 21;

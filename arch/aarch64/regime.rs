@@ -1,6 +1,7 @@
 //! Which translation regime this CPU runs in, and what of it all CPUs must share.
 
 use super::Instructions;
+use crate::paging::Granule;
 
 const E2H: u64 = 1 << 34;
 const TGE: u64 = 1 << 27;
@@ -17,6 +18,19 @@ pub(super) fn unserved_level<I: Instructions>() -> Option<u8> {
     let (level, hcr) = I::regime();
     let served = level == 1 || (level == 2 && hcr & (E2H | TGE) == E2H | TGE);
     (!served).then_some(level)
+}
+
+/// Whether TCR has this granule, for TTBR0 and, where that is enabled, for TTBR1.
+pub(super) fn has_granule<I: Instructions>(granule: Granule) -> bool {
+    /// TCR.EPD1: TTBR1 is not walked.
+    const EPD1: u64 = 1 << 23;
+    let (tg0, tg1) = match granule {
+        Granule::Size4K => (0b00, 0b10),
+        Granule::Size16K => (0b10, 0b01),
+        Granule::Size64K => (0b01, 0b11),
+    };
+    let tcr = I::tcr();
+    tcr >> 14 & 3 == tg0 && (tcr & EPD1 != 0 || tcr >> 30 & 3 == tg1)
 }
 
 /// The translation features that all CPUs must share.

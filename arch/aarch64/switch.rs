@@ -7,7 +7,7 @@ use super::{
     tlb::retired,
 };
 use crate::{
-    asid::RESERVED,
+    asid::{Activated, RESERVED},
     atomic::{
         Ordering::{Relaxed, Release, SeqCst},
         fence,
@@ -61,15 +61,20 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             // SAFETY: the caller's promise covers the reserved root, which `Config` says suits kernel code.
             unsafe { self.pass_reserved(old) };
         }
-        let asid = self.asids.activate::<P>(
+        let Activated { asid, slowly } = self.asids.activate::<P>(
             space,
             me,
             self.settings.features().asids(),
             || self.flush_cpu(),
             || policy::forgotten(M::KIND, space),
         );
+        if slowly && M::KIND == policy::Kind::Broadcast {
+            // A tag that is new is visible before walks with its ASID begin: a flush that reads the old one has made its
+            // change visible before. The other policies have a barrier of their own.
+            I::dsb_ish();
+        }
         if policy::enter::<I, W>(M::KIND, space, me, asid) {
-            my.counters.served_full.add(1);
+            my.counters.switches_flushed.add(1);
         }
         if M::KIND != policy::Kind::Local && !space.cpus.contains(me) {
             // Only to know that the space was loaded at all.
@@ -104,7 +109,12 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
                 I::write_ttbr0(ttbr(root, asid));
             }
         }
-        // The write takes effect before anything that relies on it.
+        self.synchronize_context();
+    }
+
+    /// The register writes take effect before anything that relies on them.
+    #[inline(always)]
+    fn synchronize_context(&self) {
         if !broken(Broken::NoIsbSwitch) {
             I::isb();
         }
@@ -122,8 +132,19 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         {
             policy::leave::<I, W>(M::KIND, old);
         }
-        // SAFETY: promised by the caller.
-        unsafe { self.load_root(self.settings.reserved_root(), RESERVED) };
+        let root = self.settings.reserved_root();
+        // SAFETY: promised by the caller; of TTBR1 only the ASID field changes.
+        unsafe {
+            if self.settings.asid_in_ttbr1() {
+                // The mirror of loading a space: the old root must not be walked under the reserved ASID.
+                I::write_ttbr0(root);
+                I::isb();
+                I::write_ttbr1(ttbr(I::read_ttbr1() & !ASID_FIELD, RESERVED));
+            } else {
+                I::write_ttbr0(ttbr(root, RESERVED));
+            }
+        }
+        self.synchronize_context();
         if !broken(Broken::CountedOutEarly)
             && let Some(old) = old
         {

@@ -12,13 +12,14 @@ use super::{
     regime,
 };
 use crate::{
-    addr::{Paging, Range},
     asid::{Asids, TooManyPins},
     atomic::{Ordering::Relaxed, const_unless_loom},
     error::{OnlineError, RetireError, SpaceError},
-    flusher::{Needed, Outer, Scope, TlbFlusher},
+    flusher::{Needed, Outer, Scope, TlbFlusher, address, not_online},
+    paging::Paging,
     platform::{IrqsOff, Platform},
     private::Private,
+    range::Range,
     request::Request,
     slot::{CpuSlot, Loaded},
     space::Space,
@@ -40,7 +41,7 @@ pub struct Tlb<P, M, I = Hardware, const W: usize = 1, const A: usize = 1024> {
     pub(super) settings: Settings,
     /// The translation features of the first CPU that came online, 0 before.
     pub(super) features: Private,
-    pub(crate) asids: Asids<W, A>,
+    pub(super) asids: Asids<W, A>,
     _types: PhantomData<Types<P, M, I>>,
 }
 
@@ -91,7 +92,12 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         if let Some(level) = regime::unserved_level::<I>() {
             return Err(InitError::WrongRegime { level });
         }
-        let features = Features::detect::<I>();
+        if !regime::has_granule::<I>(config.paging.granule()) {
+            return Err(InitError::WrongGranule);
+        }
+        let mut features = Features::detect::<I>();
+        features.range &= config.ranges;
+        features.level_hint &= config.level_hints;
         let asids = features.asids().min(64 * A as u64);
         // After a rollover every CPU may keep one, and the space that caused it needs another.
         if P::CPUS as u64 + 1 >= asids {
@@ -113,17 +119,11 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         let me = P::current_cpu();
         let my = P::slot(me);
         let loaded = Loaded(my.seen.loaded.load(Relaxed));
-        if loaded == Loaded::OFFLINE {
+        if my.seen.flusher.get() != address(self) {
             not_online(call, me);
         }
         (my, me, loaded)
     }
-}
-
-#[cold]
-#[inline(never)]
-fn not_online(call: &str, cpu: usize) -> ! {
-    panic!("shootdown: {call} on CPU {cpu}, which is not online: call `online` on it first");
 }
 
 #[cold]
@@ -214,11 +214,17 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
     }
 
     fn share_with_device(&self, space: &Space<W>) -> Result<(), SpaceError> {
+        if space.is_retired() {
+            retired(space.id());
+        }
         let limit = self.features().asids();
         let _irqs = IrqsOff::<P>::new();
         self.asids
             .pin::<P>(space, limit)
-            .map_err(|TooManyPins| SpaceError::TagsExhausted { limit })
+            .map_err(|TooManyPins| SpaceError::TagsExhausted { limit })?;
+        // Visible before the caller starts the device, which walks the tables from then on.
+        I::dsb_ish();
+        Ok(())
     }
 
     unsafe fn declare_dead(&self, cpu: usize) {

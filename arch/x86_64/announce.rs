@@ -5,7 +5,7 @@ use crate::{
     atomic::Ordering::Acquire,
     coverage::{Branch, took},
     flusher::Scope,
-    platform::{IpiPlatform, IrqsOff},
+    platform::IpiPlatform,
     request::Request,
     slot::{CpuSlot, Loaded},
     space::Space,
@@ -16,12 +16,12 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     #[inline]
     pub(super) fn announce_to(
         &self,
+        my: &CpuSlot,
+        me: usize,
         scope: Scope<'_, W>,
         request: &Request,
         reach: &mut Reach<W>,
     ) -> u64 {
-        let _irqs = IrqsOff::<P>::new();
-        let (my, me, _) = self.my_slot("flush");
         my.counters.flushes.add(1);
         if let Some(range) = request.span() {
             my.counters.pages.add(range.pages());
@@ -143,9 +143,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     }
 
     #[inline]
-    pub(super) fn dispatch_to(&self, reach: &mut Reach<W>) {
-        let _irqs = IrqsOff::<P>::new();
-        let (my, _, _) = self.my_slot("flush");
+    pub(super) fn dispatch_to(&self, my: &CpuSlot, reach: &mut Reach<W>) {
         let concurrent = self.courier.is_concurrent();
         if !concurrent {
             self.flush_own(my, reach);

@@ -2,11 +2,14 @@
 
 use core::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Relaxed, Release},
+    },
 };
 
 use super::detect::{Features, GlobalInvlpg};
-use crate::addr::Paging;
+use crate::paging::Paging;
 
 /// Whether kernel and user run on separate page tables (page-table isolation).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,7 +103,7 @@ impl Config {
     pub const DEFAULT_TRIM_AFTER: u64 = 256;
 
     /// `features` from [`detect`](super::detect()), `kernel_root` the physical address of the table that maps
-    /// the kernel and no user memory; CPUs without a space have it loaded. PCIDs are used where the CPU has them and
+    /// the kernel, all its code and stacks, and no user memory; CPUs without a space in use have it loaded. PCIDs are used where the CPU has them and
     /// they are safe.
     pub const fn new(features: Features, kernel_root: u64) -> Self {
         Self {
@@ -188,6 +191,8 @@ const PCID: u64 = 1 << 1;
 const INVPCID: u64 = 1 << 2;
 const KERNEL_GLOBAL: u64 = 1 << 3;
 const LA57: u64 = 1 << 4;
+/// Being initialized.
+const CLAIMED: u64 = 1 << 5;
 
 impl Settings {
     pub(super) const fn new() -> Self {
@@ -199,7 +204,9 @@ impl Settings {
 
     pub(super) fn set(&self, config: &Config) -> Result<(), InitError> {
         config.check()?;
-        if self.mode().is_initialized() {
+        // Claimed first: of two that initialize at once, one errs.
+        let claimed = self.word.compare_exchange(0, CLAIMED, Relaxed, Relaxed);
+        if claimed.is_err() {
             return Err(InitError::AlreadyInitialized);
         }
         let flag = |on: bool, bit: u64| if on { bit } else { 0 };
@@ -211,7 +218,8 @@ impl Settings {
             | flag(config.features.la57_enabled, LA57)
             | config.ceiling << 16
             | config.trim_after.min(u64::from(u32::MAX)) << 32;
-        self.word.store(word, Relaxed);
+        // Release: the root comes before.
+        self.word.store(word, Release);
         Ok(())
     }
 

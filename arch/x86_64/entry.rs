@@ -4,7 +4,6 @@ use crate::flusher::Needed;
 
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
-const USER: u64 = 1 << 2;
 const ACCESSED: u64 = 1 << 5;
 const DIRTY: u64 = 1 << 6;
 const NO_EXECUTE: u64 = 1 << 63;
@@ -16,7 +15,8 @@ const SOFTWARE: u64 = 0x7 << 9 | 0x7f << 52;
 /// Hardware does not cache entries that are not present, and sets ACCESSED and DIRTY itself, so setting those needs
 /// nothing, and neither does clearing ACCESSED: at worst the page looks idle a little longer. Clearing DIRTY needs a
 /// flush, or a CPU that has cached it as dirty writes without setting it again. A change that only permits more can at
-/// worst cause a spurious fault elsewhere. Everything else needs a flush (Intel SDM volume 3, "Recommended Invalidation"
+/// worst cause a spurious fault elsewhere. Making a page a user page takes rights from the kernel (SMEP, SMAP), and making
+/// a read-only dirty page writable takes them from shadow stacks, so these are not among those. Everything else needs a flush (Intel SDM volume 3, "Recommended Invalidation"
 /// and "Optional Invalidation").
 ///
 /// ```
@@ -36,7 +36,9 @@ pub const fn needs_flush(old: u64, new: u64) -> Needed {
     }
     let cleared = old & !new;
     let set = new & !old;
-    let permits = set & (WRITABLE | USER) | cleared & NO_EXECUTE;
+    // Read-only and dirty is how a shadow-stack page looks.
+    let writable = if old & DIRTY == 0 { set & WRITABLE } else { 0 };
+    let permits = writable | cleared & NO_EXECUTE;
     let harmless = set & (ACCESSED | DIRTY) | cleared & ACCESSED | (cleared | set) & SOFTWARE;
     if (cleared | set) & !(permits | harmless) != 0 {
         Needed::All
@@ -72,7 +74,8 @@ mod tests {
     fn permitting_more_is_local() {
         let restricted = 0x5001 | NO_EXECUTE;
         assert_eq!(needs_flush(restricted, 0x5001), Needed::Local);
-        assert_eq!(needs_flush(restricted, restricted | USER), Needed::Local);
+        assert_eq!(needs_flush(restricted, restricted | 1 << 2), Needed::All);
+        assert_eq!(needs_flush(0x5041, 0x5043), Needed::All);
         assert_eq!(
             needs_flush(restricted, restricted | WRITABLE | DIRTY),
             Needed::Local

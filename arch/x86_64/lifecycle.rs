@@ -1,12 +1,12 @@
 //! CPUs come and go.
 
-use super::{Courier, Instructions, Tlb, control, pcid::PcidSlots, trim_mail};
+use super::{Courier, Instructions, Tlb, config::ROOT_MASK, control, pcid::PcidSlots, trim_mail};
 use crate::{
-    atomic::Ordering::{Relaxed, Release, SeqCst},
+    atomic::Ordering::{Acquire, Relaxed, Release, SeqCst},
     coverage::{Branch, took},
-    cpus::CpuOutOfRange,
+    cpus::{CpuOutOfRange, CpuSet},
     error::OnlineError,
-    flusher::assert_cpu,
+    flusher::{address, assert_cpu, claim_slots},
     platform::{IpiPlatform, IrqsOff},
     slot::{CpuSlot, Loaded},
     variant::{Broken, broken},
@@ -27,15 +27,26 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
                 limit: P::CPUS,
             }));
         }
+        if !claim_slots::<P, _>(self) {
+            return Err(OnlineError::OtherFlusher);
+        }
         let _irqs = IrqsOff::<P>::new();
         let my = P::slot(me);
         if my.seen.loaded.load(Relaxed) != Loaded::OFFLINE.0 {
             return Err(OnlineError::AlreadyOnline { cpu: me });
         }
+        let root = I::read_cr3() & ROOT_MASK;
+        if root != self.settings.kernel_root() {
+            return Err(OnlineError::NotKernelRoot { loaded: root });
+        }
+        if self.settings.mode().kernel_global() && I::read_cr4() & control::CR4_PGE == 0 {
+            return Err(OnlineError::NoGlobalPages { cpu: me });
+        }
         if self.settings.mode().pcid() {
             control::enable_pcid::<I>();
         }
         self.compare_features(me)?;
+        my.seen.flusher.set(address(self));
         PcidSlots(&my.own).reset();
         my.mail.pending.store(0, Relaxed);
         self.answer_trim(my, me);
@@ -94,14 +105,34 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         // OFFLINE.
         self.online.remove(me);
         self.serve(my, me);
+        my.seen.flusher.set(0);
         my.seen.loaded.store(Loaded::OFFLINE.0, Release);
+    }
+
+    /// Interrupts every CPU with a request pending: the dead one may have posted it and stopped before it sent the
+    /// interrupt, on which others rely.
+    fn repeat_interrupts(&self) {
+        let _irqs = IrqsOff::<P>::new();
+        let me = P::current_cpu();
+        let mut targets = CpuSet::<W>::EMPTY;
+        self.online.for_each(|cpu| {
+            if cpu != me && P::slot(cpu).mail.pending.load(Acquire) != 0 {
+                targets.add(cpu);
+            }
+        });
+        if !targets.is_empty() {
+            I::publish_before_ipi();
+            P::send_flush_ipi(targets.view());
+        }
     }
 
     pub(super) fn bury(&self, cpu: usize) {
         assert_cpu::<P>(cpu);
         let slot: &CpuSlot = P::slot(cpu);
+        slot.seen.flusher.set(0);
         slot.seen.loaded.store(Loaded::OFFLINE.0, SeqCst);
         self.online.remove(cpu);
         trim_mail::take::<W>(slot, |space| space.cpus.remove(cpu));
+        self.repeat_interrupts();
     }
 }

@@ -19,6 +19,8 @@ mod control;
 mod courier;
 mod detect;
 mod entry;
+#[cfg(all(feature = "_sim", not(loom)))]
+mod inspect;
 mod instructions;
 #[cfg(target_arch = "x86_64")]
 mod leaf;

@@ -5,7 +5,8 @@ use x86_64::structures::paging::{
     page::{PageRange, PageRangeInclusive},
 };
 
-use crate::addr::{Paging, Range, RangeError, Stride};
+use crate::paging::{Paging, Stride};
+use crate::range::{Range, RangeError};
 
 fn stride(bytes: u64) -> Result<Stride, RangeError> {
     [Stride::Size4K, Stride::Size2M, Stride::Size1G]

@@ -6,7 +6,8 @@
 //! ```
 
 use crate::{
-    addr::{Range, Stride},
+    paging::Stride,
+    range::Range,
     variant::{Broken, broken},
 };
 
@@ -54,7 +55,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::addr::Paging;
+    use crate::paging::Paging;
 
     fn pages(start: u64, pages: u64, stride: Stride) -> Option<Vec<u64>> {
         let range = Range::new(Paging::X86_5_LEVEL, start, pages, stride).unwrap();

@@ -57,7 +57,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         running
     }
 
-    /// Makes each CPU that is lazy in the space leave it. It does so by itself once it sees a new generation.
+    /// Makes each CPU that is lazy in the space leave it. It does so by itself when it serves.
     ///
     /// One that is between two spaces may be on its way out, with the old root still in CR3, or may come back lazy if it
     /// was refused: it is told and waited for as well (invariant 7).

@@ -14,6 +14,7 @@ use crate::{
     },
     coverage::{Branch, took},
     domain::CatchUp,
+    flusher::address,
     loaded_space,
     platform::{IpiPlatform, IrqsOff},
     slot::{CpuSlot, Loaded},
@@ -38,6 +39,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     /// Serves whatever was requested from this CPU.
     #[inline]
     pub(super) fn serve(&self, my: &CpuSlot, me: usize) {
+        if my.seen.flusher.get() != address(self) {
+            return;
+        }
         // Before generations are read: an initiator that finds 1 relies on being served by the look that is still
         // to come (see `courier::interrupt`).
         if broken(Broken::NoServeBarrier) {
@@ -45,9 +49,6 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         } else {
             my.mail.pending.swap(0, SeqCst);
             I::barrier_after_rmw();
-        }
-        if my.seen.loaded.load(Relaxed) == Loaded::OFFLINE.0 {
-            return;
         }
         self.answer_trim(my, me);
         self.catch_up_with_kernel(my);
@@ -63,11 +64,14 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         // Read BEFORE flushing (invariant 4): a change that comes meanwhile is not claimed.
         let now = space.domain.generation();
         let have = my.seen.generation.load(Relaxed);
-        if have == now {
+        let lazy = Loaded(my.seen.loaded.load(Relaxed)).is_lazy();
+        // A CPU that became lazy after it had caught up with the retirement itself must still leave.
+        let retired = lazy && space.domain.is_retired() && !broken(Broken::RetireLateLazyKept);
+        if have == now && !retired {
             took(Branch::ServedNothing);
             return;
         }
-        if Loaded(my.seen.loaded.load(Relaxed)).is_lazy() {
+        if lazy {
             if broken(Broken::LazyStays) {
                 my.seen.generation.store(now, Release);
                 return;
@@ -144,15 +148,18 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             CatchUp::UpToDate => {}
             CatchUp::One(first) => {
                 took(Branch::KernelPartial);
+                my.counters.served_partial.add(1);
                 payload::for_each_page(first, I::invlpg);
             }
             CatchUp::Two(first, second) => {
                 took(Branch::KernelPartial);
+                my.counters.served_partial.add(1);
                 payload::for_each_page(first, I::invlpg);
                 payload::for_each_page(second, I::invlpg);
             }
             CatchUp::All => {
                 took(Branch::KernelFull);
+                my.counters.served_full.add(1);
                 self.flush_everything();
             }
         }

@@ -8,14 +8,15 @@ use super::{
     entry::needs_flush,
 };
 use crate::{
-    addr::{Paging, Range},
     atomic::{Ordering::Relaxed, const_unless_loom},
     cpus::CpuMask,
     domain::Domain,
     error::{OnlineError, RetireError, SpaceError},
-    flusher::{Needed, Outer, Scope, TlbFlusher},
-    platform::IpiPlatform,
+    flusher::{Needed, Outer, Scope, TlbFlusher, address, not_online},
+    paging::Paging,
+    platform::{IpiPlatform, IrqsOff},
     private::Private,
+    range::Range,
     request::Request,
     slot::{CpuSlot, Loaded},
     space::Space,
@@ -37,8 +38,8 @@ pub struct Tlb<P, C, I = Hardware, const W: usize = 1> {
     pub(super) features: Private,
     pub(super) courier: C,
     /// The kernel's mappings: a scope of their own, since every online CPU has them.
-    pub(crate) kernel: Domain,
-    pub(crate) online: CpuMask<W>,
+    pub(super) kernel: Domain,
+    pub(super) online: CpuMask<W>,
     _types: PhantomData<fn() -> (P, I)>,
 }
 
@@ -112,17 +113,11 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         let me = P::current_cpu();
         let my = P::slot(me);
         let loaded = Loaded(my.seen.loaded.load(Relaxed));
-        if loaded == Loaded::OFFLINE {
+        if my.seen.flusher.get() != address(self) {
             not_online(call, me);
         }
         (my, me, loaded)
     }
-}
-
-#[cold]
-#[inline(never)]
-fn not_online(call: &str, cpu: usize) -> ! {
-    panic!("shootdown: {call} on CPU {cpu}, which is not online: call `online` on it first");
 }
 
 impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
@@ -213,13 +208,26 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
     }
 
     #[inline]
+    fn start(&self, scope: Scope<'_, W>, request: &Request, reach: &mut Reach<W>) -> u64 {
+        let _irqs = IrqsOff::<P>::new();
+        let (my, me, _) = self.my_slot("flush");
+        let generation = self.announce_to(my, me, scope, request, reach);
+        self.dispatch_to(my, reach);
+        generation
+    }
+
+    #[inline]
     fn announce(&self, scope: Scope<'_, W>, request: &Request, reach: &mut Reach<W>) -> u64 {
-        self.announce_to(scope, request, reach)
+        let _irqs = IrqsOff::<P>::new();
+        let (my, me, _) = self.my_slot("flush");
+        self.announce_to(my, me, scope, request, reach)
     }
 
     #[inline]
     fn dispatch(&self, reach: &mut Reach<W>) {
-        self.dispatch_to(reach);
+        let _irqs = IrqsOff::<P>::new();
+        let (my, _, _) = self.my_slot("flush");
+        self.dispatch_to(my, reach);
     }
 
     #[inline]

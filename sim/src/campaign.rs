@@ -2,17 +2,16 @@
 
 use std::{
     collections::BTreeMap,
+    panic::resume_unwind,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    thread::ScopedJoinHandle,
     time::{Duration, Instant},
 };
 
-use shootdown::{
-    coverage::{Branch, take_coverage},
-    variant::Broken,
-};
+use shootdown::{coverage::Branch, variant::Broken};
 
 use crate::{
-    machine::Tally,
+    machine::{Tally, interrupts::has_panicked},
     scenario::{BackendKind, Failure, Spec, run},
 };
 
@@ -59,17 +58,23 @@ pub struct Summary {
 }
 
 impl Summary {
+    fn take(&mut self, coverage: BTreeMap<Branch, u64>) {
+        for (branch, count) in coverage {
+            *self.coverage.entry(branch).or_default() += count;
+        }
+    }
+
     fn join(&mut self, other: Self) {
         self.runs += other.runs;
         self.tally.add(&other.tally);
-        for (branch, count) in other.coverage {
-            *self.coverage.entry(branch).or_default() += count;
-        }
+        self.take(other.coverage);
         self.least_flushes = match (self.least_flushes, other.least_flushes) {
             (Some(one), Some(two)) => Some(one.min(two)),
             (one, two) => one.or(two),
         };
-        let seed = |failure: &Option<(Spec, Failure)>| failure.as_ref().map_or(u64::MAX, |(spec, _)| spec.seed);
+        let seed = |failure: &Option<(Spec, Failure)>| {
+            failure.as_ref().map_or(u64::MAX, |(spec, _)| spec.seed)
+        };
         if seed(&other.failure) < seed(&self.failure) {
             self.failure = other.failure;
         }
@@ -84,53 +89,73 @@ pub fn campaign(plan: &Plan, progress: impl Fn(u64) + Sync) -> Summary {
     let failed = AtomicBool::new(false);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let mut summary = Summary::default();
-    std::thread::scope(|scope| {
-        let work = || {
-            let mut own = Summary::default();
-            // Discards what this thread took before.
-            take_coverage();
-            loop {
-                // Small portions: every seed below a failing one is tried.
-                let first = next.fetch_add(16, Relaxed);
-                if first >= plan.runs || failed.load(Relaxed) {
-                    break;
-                }
-                for number in first..(first + 16).min(plan.runs) {
-                    let spec = plan.spec(plan.seed.wrapping_add(number));
-                    let outcome = run(&spec);
-                    own.runs += 1;
-                    own.tally.add(&outcome.tally);
-                    match outcome.failure {
-                        None => {
-                            let flushes = outcome.tally.flushes;
-                            own.least_flushes = Some(own.least_flushes.map_or(flushes, |least| least.min(flushes)));
-                        }
-                        Some(failure) => {
-                            own.failure = Some((spec, failure));
-                            failed.store(true, Relaxed);
-                            break;
-                        }
+    // Ends once nothing is left to do, or when the thread has caught a panic: then a fresh one goes on, see `run`.
+    let work = || {
+        let mut own = Summary::default();
+        while !has_panicked() {
+            // Small portions: every seed below a failing one is tried.
+            let first = next.fetch_add(16, Relaxed);
+            if first >= plan.runs || failed.load(Relaxed) {
+                return (own, true);
+            }
+            for number in first..(first + 16).min(plan.runs) {
+                let spec = plan.spec(plan.seed.wrapping_add(number));
+                let outcome = run(&spec);
+                own.runs += 1;
+                own.tally.add(&outcome.tally);
+                own.take(outcome.coverage);
+                match outcome.failure {
+                    // Such a run was cut short.
+                    None if outcome.tally.cut != 0 => {}
+                    None => {
+                        let flushes = outcome.tally.flushes;
+                        own.least_flushes = Some(
+                            own.least_flushes
+                                .map_or(flushes, |least| least.min(flushes)),
+                        );
+                    }
+                    Some(failure) => {
+                        own.failure = Some((spec, failure));
+                        failed.store(true, Relaxed);
+                        break;
                     }
                 }
-                progress(first);
             }
-            own.coverage = take_coverage();
-            own
-        };
-        let handles: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            progress(first);
+        }
+        (own, false)
+    };
+    let worker = || {
+        let mut sum = Summary::default();
+        loop {
+            let (own, done) = std::thread::scope(|scope| joined(scope.spawn(&work)));
+            sum.join(own);
+            if done {
+                return sum;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
         for handle in handles {
-            match handle.join() {
-                Ok(own) => summary.join(own),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+            summary.join(joined(handle));
         }
     });
     summary.time = start.elapsed();
     summary
 }
 
+/// What a thread gives, or its panic.
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
 /// Branches that runs of the backend can take and that none took.
 pub fn never_taken(backend: BackendKind, coverage: &BTreeMap<Branch, u64>) -> Vec<Branch> {
-    let can = Branch::ALL.iter().copied().filter(|branch| backend.can_take(*branch));
-    can.filter(|branch| !coverage.contains_key(branch)).collect()
+    let can = Branch::ALL
+        .iter()
+        .copied()
+        .filter(|branch| backend.can_take(*branch));
+    can.filter(|branch| !coverage.contains_key(branch))
+        .collect()
 }

@@ -43,8 +43,11 @@ impl FromStr for Choice {
     fn from_str(text: &str) -> Result<Self, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let number = |index: usize| -> Result<u8, String> {
-            let word = words.get(index).ok_or_else(|| format!("`{text}` lacks a number"))?;
-            word.parse().map_err(|_| format!("`{word}` in `{text}` is no number"))
+            let word = words
+                .get(index)
+                .ok_or_else(|| format!("`{text}` lacks a number"))?;
+            word.parse()
+                .map_err(|_| format!("`{word}` in `{text}` is no number"))
         };
         match words.first().copied() {
             Some("run") => Ok(Self::Run(number(1)?)),
@@ -120,7 +123,11 @@ mod tests {
 
     #[test]
     fn points_survive_printing() {
-        let point = Point { cpu: 3, section: 14, step: 159 };
+        let point = Point {
+            cpu: 3,
+            section: 14,
+            step: 159,
+        };
         assert_eq!(point.to_string().parse(), Ok(point));
         assert!("3.1".parse::<Point>().is_err());
     }

@@ -34,12 +34,17 @@ pub(crate) enum Chooser {
 }
 
 impl Chooser {
-    pub(crate) fn random(seed: u64) -> Self {
-        Self::Random(Box::new(Swarm::new(seed)))
+    /// Choices drawn from `seed`; translations and NMIs prefer the pages `hot`, if there are any.
+    pub(crate) fn random(seed: u64, hot: Option<[u8; 3]>) -> Self {
+        Self::Random(Box::new(Swarm::new(seed, hot)))
     }
 
     pub(crate) fn replay(schedule: Schedule) -> Self {
-        Self::Replay(Replay { schedule, at: Point::default(), taken: 0 })
+        Self::Replay(Replay {
+            schedule,
+            at: Point::default(),
+            taken: 0,
+        })
     }
 
     /// The next thing to happen at `point`, or `None`: the CPU goes on, or, where it can't (`must`), the first
@@ -52,11 +57,12 @@ impl Chooser {
         }
     }
 
-    /// Whether nothing happens at `point`, where the CPU can go on: the usual case, decided fast.
+    /// Whether nothing happens at `point`, where the CPU can go on: the usual case, decided fast. `buffered` says that
+    /// the CPU has stores that others do not see.
     #[inline]
-    pub(crate) fn is_quiet(&mut self, point: Point) -> bool {
+    pub(crate) fn is_quiet(&mut self, point: Point, buffered: bool) -> bool {
         match self {
-            Self::Random(swarm) => swarm.is_quiet(),
+            Self::Random(swarm) => swarm.is_quiet(buffered),
             Self::Replay(replay) => !replay.schedule.contains_key(&point),
         }
     }
@@ -88,7 +94,10 @@ impl Replay {
             self.taken = 0;
         }
         let choices = self.schedule.get(&point)?;
-        let next = choices.iter().filter(|choice| **choice != Choice::Early).nth(self.taken);
+        let next = choices
+            .iter()
+            .filter(|choice| **choice != Choice::Early)
+            .nth(self.taken);
         self.taken += 1;
         next.copied()
     }
@@ -105,11 +114,18 @@ pub(crate) struct Swarm {
     weights: [u32; 6],
     /// One in so many points stalls a CPU; 0 is never.
     stall: u32,
+    /// One in so many points of a CPU with buffered stores stalls it; 0 is never.
+    stall_buffered: u32,
+    /// A stalled CPU's store buffer is stalled too.
+    freeze: bool,
     stalled: [u32; 16],
     /// When the last stall ends.
     last_stall: u32,
     /// A stall begins at this point.
     stall_now: bool,
+    /// The running CPU is stalled at this point.
+    stall_current: bool,
+    hot: Option<[u8; 3]>,
     /// The point was found to be used already.
     used: bool,
     /// Priorities of the CPUs, in runs that go by them.
@@ -121,7 +137,7 @@ pub(crate) struct Swarm {
 }
 
 impl Swarm {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, hot: Option<[u8; 3]>) -> Self {
         let mut rng = Rng::new(seed, 1);
         let rate = rng.pick(&[2, 4, 8, 16, 32]);
         let weights = [
@@ -133,17 +149,24 @@ impl Swarm {
             rng.pick(&[0, 1, 4, 16]),
         ];
         let stall = rng.pick(&[0, 0, 64, 256, 1024]);
+        let stall_buffered = rng.pick(&[0, 0, 6, 24]);
+        let freeze = rng.chance(2, 3);
         let by_priority = rng.chance(1, 3);
-        let priorities = by_priority.then(|| core::array::from_fn(|_| 1 << 30 | rng.below(1 << 20)));
+        let priorities =
+            by_priority.then(|| core::array::from_fn(|_| 1 << 30 | rng.below(1 << 20)));
         let change = rng.pick(&[40, 150, 600]);
         Self {
             rng,
             rate,
             weights,
             stall,
+            stall_buffered,
+            freeze,
             stalled: [0; 16],
             last_stall: 0,
             stall_now: false,
+            stall_current: false,
+            hot,
             used: false,
             priorities,
             lowest: 1 << 29,
@@ -153,37 +176,63 @@ impl Swarm {
     }
 
     #[inline]
-    fn is_quiet(&mut self) -> bool {
+    fn is_quiet(&mut self, buffered: bool) -> bool {
         self.steps += 1;
-        if self.priorities.is_some() {
+        self.stall_now = self.stall != 0 && self.rng.below(self.stall) == 0;
+        self.stall_current =
+            buffered && self.stall_buffered != 0 && self.rng.below(self.stall_buffered) == 0;
+        if self.priorities.is_some()
+            || self.stall_now
+            || self.stall_current
+            || self.last_stall > self.steps
+        {
             return false;
-        }
-        if self.stall != 0 {
-            self.stall_now = self.rng.below(self.stall) == 0;
-            if self.stall_now || self.last_stall > self.steps {
-                return false;
-            }
         }
         self.used = self.rng.below(64) < self.rate;
         !self.used
+    }
+
+    fn stall(&mut self, cpu: u8, most: u32) {
+        let until = self.steps + 30 + self.rng.below(most);
+        self.stalled[usize::from(cpu)] = until;
+        self.last_stall = self.last_stall.max(until);
+    }
+
+    fn page(&mut self, options: &Options) -> u8 {
+        match self.hot {
+            Some(hot) if self.rng.chance(3, 4) => self.rng.pick(&hot),
+            _ => self.rng.below(u32::from(options.pages)) as u8,
+        }
     }
 
     fn choose(&mut self, options: &Options, must: bool) -> Option<Choice> {
         let used = core::mem::take(&mut self.used);
         let mut must = must;
         let mut runnable = options.runnable;
-        if self.stall != 0 {
-            if core::mem::take(&mut self.stall_now) {
-                let cpu = self.rng.bit(options.runnable | 1 << options.current);
-                let until = self.steps + 30 + self.rng.below(1500);
-                self.stalled[usize::from(cpu)] = until;
-                self.last_stall = self.last_stall.max(until);
-            }
+        let mut drain = options.drain;
+        if core::mem::take(&mut self.stall_now) {
+            let cpu = self.rng.bit(options.runnable | 1 << options.current);
+            self.stall(cpu, 1500);
+        }
+        if core::mem::take(&mut self.stall_current) {
+            self.stall(options.current, 400);
+        }
+        if self.last_stall > self.steps {
             let awake = |cpu: u8| self.stalled[usize::from(cpu)] <= self.steps;
-            let free: u16 = (0..16).filter(|cpu| runnable >> cpu & 1 != 0 && awake(*cpu)).map(|cpu| 1 << cpu).sum();
+            let free: u16 = (0..16)
+                .filter(|cpu| runnable >> cpu & 1 != 0 && awake(*cpu))
+                .map(|cpu| 1 << cpu)
+                .sum();
             if free != 0 {
                 runnable = free;
                 must |= !awake(options.current);
+                if self.freeze {
+                    let stalled = (0..16)
+                        .filter(|cpu| !awake(*cpu))
+                        .map(|cpu| 1 << cpu)
+                        .sum::<u16>();
+                    drain &= !stalled;
+                }
             }
         }
         if let Some(priorities) = &mut self.priorities {
@@ -192,7 +241,9 @@ impl Swarm {
                 priorities[usize::from(options.current)] = self.lowest;
             }
             let of = |cpu: u8| priorities[usize::from(cpu)];
-            let best = (0..16).filter(|cpu| runnable >> cpu & 1 != 0).max_by_key(|cpu| of(*cpu));
+            let best = (0..16)
+                .filter(|cpu| runnable >> cpu & 1 != 0)
+                .max_by_key(|cpu| of(*cpu));
             if let Some(best) = best.filter(|best| must || of(*best) > of(options.current)) {
                 return Some(Choice::Run(best));
             }
@@ -201,7 +252,14 @@ impl Swarm {
         if !must && !used && self.rng.below(64) >= self.rate {
             return None;
         }
-        let masks = [runnable, options.drain, options.deliver, options.active, options.active, options.effect];
+        let masks = [
+            runnable,
+            drain,
+            options.deliver,
+            options.active,
+            options.active,
+            options.effect,
+        ];
         // Where no CPU can run, what must happen some time happens now.
         let stuck = must && options.runnable == 0;
         let weights = &self.weights;
@@ -226,8 +284,8 @@ impl Swarm {
             0 => Choice::Run(cpu),
             1 => Choice::Drain(cpu),
             2 => Choice::Deliver(cpu),
-            3 => Choice::Fill(cpu, self.rng.below(u32::from(options.pages)) as u8),
-            4 => Choice::Nmi(cpu, self.rng.below(u32::from(options.pages)) as u8),
+            3 => Choice::Fill(cpu, self.page(options)),
+            4 => Choice::Nmi(cpu, self.page(options)),
             _ => Choice::Effect(cpu, self.rng.below(16) as u8),
         })
     }

@@ -82,7 +82,12 @@ fn backend(name: &str) -> Result<BackendKind, String> {
 }
 
 fn variant(name: &str) -> Result<Broken, String> {
-    let all = || variants::VARIANTS.iter().map(|(variant, _)| format!("{variant:?}")).collect::<Vec<_>>();
+    let all = || {
+        variants::VARIANTS
+            .iter()
+            .map(|(variant, _)| format!("{variant:?}"))
+            .collect::<Vec<_>>()
+    };
     variants::by_name(name).ok_or_else(|| format!("there are {}", all().join(", ")))
 }
 
@@ -90,14 +95,23 @@ fn variant(name: &str) -> Result<Broken, String> {
 pub fn run() -> ExitCode {
     let options = Options::parse();
     let good = match options.task {
-        Some(Task::Hunt { backend, variant, seeds, limit }) => hunt_all(backend, variant, seeds.max(1), limit),
+        Some(Task::Hunt {
+            backend,
+            variant,
+            seeds,
+            limit,
+        }) => hunt_all(backend, variant, seeds.max(1), limit),
         Some(Task::Record { directory, variant }) => record(&directory, variant),
         None => match options.runs.replay {
             Some(ref file) => replay_file(file),
             None => run_many(&options.runs),
         },
     };
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn run_many(options: &Runs) -> bool {
@@ -121,13 +135,19 @@ fn run_many(options: &Runs) -> bool {
     });
     print_summary(&plan, &summary);
     if let Some((spec, failure)) = &summary.failure {
-        println!("\nVIOLATION in seed {} with {} CPUs: {}", spec.seed, spec.cpus, failure.message);
+        println!(
+            "\nVIOLATION in seed {} with {} CPUs: {}",
+            spec.seed, spec.cpus, failure.message
+        );
         let shrunk = shrink(spec, failure);
         let mut again = shrunk.spec.clone();
         again.trace = true;
         println!("\nShrunk: {}\n", shrunk.message);
         println!("{}", run_spec(&again).trace.unwrap_or_default());
-        println!("Replay with --replay FILE, where the file holds:\n{}", replay::print(&shrunk.spec, &shrunk.message));
+        println!(
+            "Replay with --replay FILE, where the file holds:\n{}",
+            replay::print(&shrunk.spec, &shrunk.message)
+        );
         return false;
     }
     // A few runs can't be held to have done everything.
@@ -154,8 +174,14 @@ fn print_summary(plan: &Plan, summary: &Summary) {
         println!("| {name} | {count} |");
     }
     println!("\n| branch of the protocol | count |\n|---|---|");
-    for branch in Branch::ALL.iter().filter(|branch| plan.backend.can_take(**branch)) {
-        println!("| {branch:?} | {} |", summary.coverage.get(branch).unwrap_or(&0));
+    for branch in Branch::ALL
+        .iter()
+        .filter(|branch| plan.backend.can_take(**branch))
+    {
+        println!(
+            "| {branch:?} | {} |",
+            summary.coverage.get(branch).unwrap_or(&0)
+        );
     }
 }
 
@@ -182,9 +208,13 @@ fn replay_file(file: &PathBuf) -> bool {
 }
 
 fn hunt_all(backend: BackendKind, only: Option<Broken>, seeds: u64, limit: u64) -> bool {
-    println!("| {} | median runs | least | most | caught |\n|---|---|---|---|---|", backend.name());
+    println!(
+        "| {} | median runs | least | most | caught |\n|---|---|---|---|---|",
+        backend.name()
+    );
     let mut good = true;
-    for variant in variants::on(backend).filter(|variant| only.is_none_or(|only| only == *variant)) {
+    for variant in variants::on(backend).filter(|variant| only.is_none_or(|only| only == *variant))
+    {
         let bag = hunt(backend, variant, seeds, limit);
         println!("{}", row(&bag, seeds));
         good &= bag.median().is_some();
@@ -197,13 +227,21 @@ fn row(bag: &Bag, seeds: u64) -> String {
     let caught = bag.runs.iter().flatten().count();
     let least = bag.runs.first().copied().flatten();
     let most = bag.runs.last().copied().flatten();
-    format!("| {:?} | {} | {} | {} | {caught}/{seeds} |", bag.variant, show(bag.median()), show(least), show(most))
+    format!(
+        "| {:?} | {} | {} | {} | {caught}/{seeds} |",
+        bag.variant,
+        show(bag.median()),
+        show(least),
+        show(most)
+    )
 }
 
 fn record(directory: &PathBuf, only: Option<Broken>) -> bool {
     let mut good = true;
     for (variant, caught) in variants::VARIANTS {
-        let variants::Caught::Simulator(backends) = caught else { continue };
+        let variants::Caught::Simulator(backends) = caught else {
+            continue;
+        };
         if only.is_some_and(|only| only != *variant) {
             continue;
         }
@@ -232,12 +270,17 @@ fn store_replay(backends: &[BackendKind], variant: Broken, file: &PathBuf) -> Re
                 runs: LIMIT,
                 broken: Some(variant),
             };
-            let Some((spec, failure)) = campaign(&plan, |_| {}).failure else { continue };
+            let Some((spec, failure)) = campaign(&plan, |_| {}).failure else {
+                continue;
+            };
             let shrunk = shrink(&spec, &failure);
             let mut mended = shrunk.spec.clone();
             mended.broken = None;
             if let Some(failure) = run_spec(&mended).failure {
-                return Err(format!("the replay fails without the variant too: {}", failure.message));
+                return Err(format!(
+                    "the replay fails without the variant too: {}",
+                    failure.message
+                ));
             }
             let text = replay::print(&shrunk.spec, &shrunk.message);
             let size = text.len();

@@ -26,19 +26,33 @@ pub struct Bag {
 impl Bag {
     /// The middle one of the numbers of runs; `None` if it was not caught.
     pub fn median(&self) -> Option<u64> {
-        let (low, high) = (self.runs[(self.runs.len() - 1) / 2], self.runs[self.runs.len() / 2]);
+        let (low, high) = (
+            self.runs[(self.runs.len() - 1) / 2],
+            self.runs[self.runs.len() / 2],
+        );
         Some(low?.midpoint(high?))
     }
 }
 
 /// Hunts one variant from `seeds` seeds.
 pub fn hunt(backend: BackendKind, variant: Broken, seeds: u64, limit: u64) -> Bag {
-    let mut bag = Bag { variant, runs: Vec::new(), first: None };
+    let mut bag = Bag {
+        variant,
+        runs: Vec::new(),
+        first: None,
+    };
     for number in 0..seeds {
         let seed = (number + 1) * 1_000_000_007;
-        let plan = Plan { backend, cpus: None, seed, runs: limit, broken: Some(variant) };
+        let plan = Plan {
+            backend,
+            cpus: None,
+            seed,
+            runs: limit,
+            broken: Some(variant),
+        };
         let failure = campaign(&plan, |_| {}).failure;
-        bag.runs.push(failure.as_ref().map(|(spec, _)| spec.seed - seed + 1));
+        bag.runs
+            .push(failure.as_ref().map(|(spec, _)| spec.seed - seed + 1));
         if bag.first.is_none() {
             bag.first = failure;
         }

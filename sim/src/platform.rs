@@ -48,7 +48,12 @@ unsafe impl<const CPUS: usize> Platform for SimPlatform<CPUS> {
 
     fn irq_save() -> usize {
         point();
-        with(|m| usize::from(core::mem::replace(&mut m.cpus[m.current].interrupts_on, false)))
+        with(|m| {
+            usize::from(core::mem::replace(
+                &mut m.cpus[m.current].interrupts_on,
+                false,
+            ))
+        })
     }
 
     fn irq_restore(state: usize) {
@@ -73,12 +78,16 @@ unsafe impl<const CPUS: usize> IpiPlatform for SimPlatform<CPUS> {
         with(|m| {
             let unpublished = !m.cpus[m.current].published;
             if m.cpus[m.current].interrupts_on {
-                m.fail(String::from("interrupts are on while the flush interrupt is sent"));
+                m.fail(String::from(
+                    "interrupts are on while the flush interrupt is sent",
+                ));
             }
             for number in targets.iter() {
                 match m.cpus.iter().position(|cpu| cpu.number == number) {
                     Some(target) if target != m.current => m.send_interrupt(target, unpublished),
-                    _ => m.fail(format!("the flush interrupt is sent to cpu{number}, which is absent or the sender")),
+                    _ => m.fail(format!(
+                        "the flush interrupt is sent to cpu{number}, which is absent or the sender"
+                    )),
                 }
             }
         });

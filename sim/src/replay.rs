@@ -34,7 +34,11 @@ pub fn print(spec: &Spec, message: &str) -> String {
         let _ = writeln!(out, "length = {}", length.join(" "));
     }
     if !spec.skip.is_empty() {
-        let skip: Vec<String> = spec.skip.iter().map(|(cpu, number)| format!("{cpu}.{number}")).collect();
+        let skip: Vec<String> = spec
+            .skip
+            .iter()
+            .map(|(cpu, number)| format!("{cpu}.{number}"))
+            .collect();
         let _ = writeln!(out, "skip = {}", skip.join(" "));
     }
     for (point, choices) in spec.schedule.iter().flatten() {
@@ -57,12 +61,17 @@ pub fn parse(text: &str) -> Result<Spec, String> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        parse_line(line, &mut spec, &mut schedule).map_err(|error| format!("line {}: {error}", index + 1))?;
+        parse_line(line, &mut spec, &mut schedule)
+            .map_err(|error| format!("line {}: {error}", index + 1))?;
     }
     if !(1..=16).contains(&spec.cpus) {
         return Err(format!("cpus = {}: there must be 1 to 16", spec.cpus));
     }
-    if spec.length.as_ref().is_some_and(|length| length.len() != spec.cpus) {
+    if spec
+        .length
+        .as_ref()
+        .is_some_and(|length| length.len() != spec.cpus)
+    {
         return Err(String::from("length must have a number for each CPU"));
     }
     spec.schedule = Some(schedule);
@@ -77,28 +86,40 @@ fn parse_line(line: &str, spec: &mut Spec, schedule: &mut Schedule) -> Result<()
         schedule.insert(point, choices?);
         return Ok(());
     }
-    let (key, value) = line.split_once('=').ok_or("it is neither `key = value` nor `at point: choices`")?;
+    let (key, value) = line
+        .split_once('=')
+        .ok_or("it is neither `key = value` nor `at point: choices`")?;
     let value = value.trim();
-    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is no number"));
+    let number = |text: &str| {
+        text.parse::<u64>()
+            .map_err(|_| format!("`{text}` is no number"))
+    };
     match key.trim() {
         "backend" => {
-            spec.backend = BackendKind::from_name(value).ok_or_else(|| format!("there is no backend `{value}`"))?;
+            spec.backend = BackendKind::from_name(value)
+                .ok_or_else(|| format!("there is no backend `{value}`"))?;
         }
         "cpus" => spec.cpus = number(value)? as usize,
         "seed" => spec.seed = number(value)?,
         "broken" => {
-            spec.broken = Some(variants::by_name(value).ok_or_else(|| format!("there is no variant `{value}`"))?);
+            spec.broken = Some(
+                variants::by_name(value).ok_or_else(|| format!("there is no variant `{value}`"))?,
+            );
         }
         "length" => {
-            let length: Result<Vec<u16>, String> =
-                value.split_whitespace().map(|word| Ok(number(word)? as u16)).collect();
+            let length: Result<Vec<u16>, String> = value
+                .split_whitespace()
+                .map(|word| Ok(number(word)? as u16))
+                .collect();
             spec.length = Some(length?);
         }
         "skip" => {
             let skip: Result<BTreeSet<(u8, u16)>, String> = value
                 .split_whitespace()
                 .map(|word| {
-                    let (cpu, op) = word.split_once('.').ok_or_else(|| format!("`{word}` is no operation"))?;
+                    let (cpu, op) = word
+                        .split_once('.')
+                        .ok_or_else(|| format!("`{word}` is no operation"))?;
                     Ok((number(cpu)? as u8, number(op)? as u16))
                 })
                 .collect();
@@ -119,8 +140,15 @@ mod tests {
         spec.broken = variants::by_name("SkipFlush");
         spec.length = Some(vec![1, 0, 9]);
         spec.skip = BTreeSet::from([(0, 1), (2, 4)]);
-        let at = Point { cpu: 2, section: 5, step: 8 };
-        spec.schedule = Some(Schedule::from([(at, vec![Choice::Drain(1), Choice::Run(0)])]));
+        let at = Point {
+            cpu: 2,
+            section: 5,
+            step: 8,
+        };
+        spec.schedule = Some(Schedule::from([(
+            at,
+            vec![Choice::Drain(1), Choice::Run(0)],
+        )]));
         let text = print(&spec, "why");
         let read = parse(&text).unwrap();
         assert_eq!(print(&read, "why"), text);
@@ -131,6 +159,10 @@ mod tests {
     fn mistakes_are_named() {
         assert!(parse("cpus = 2\nseed = x").unwrap_err().contains("line 2"));
         assert!(parse("cpus = 0").unwrap_err().contains("1 to 16"));
-        assert!(parse("cpus = 2\nlength = 1").unwrap_err().contains("each CPU"));
+        assert!(
+            parse("cpus = 2\nlength = 1")
+                .unwrap_err()
+                .contains("each CPU")
+        );
     }
 }

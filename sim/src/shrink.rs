@@ -29,7 +29,11 @@ pub fn shrink(spec: &Spec, failure: &Failure) -> Shrunk {
     spec.schedule = Some(failure.schedule.clone());
     spec.length = Some(failure.length.clone());
     spec.trace = false;
-    let mut shrinker = Shrinker { spec, message: failure.message.clone(), runs: 0 };
+    let mut shrinker = Shrinker {
+        spec,
+        message: failure.message.clone(),
+        runs: 0,
+    };
     loop {
         let before = shrinker.size();
         shrinker.drop_operations();
@@ -38,18 +42,29 @@ pub fn shrink(spec: &Spec, failure: &Failure) -> Shrunk {
             break;
         }
     }
-    Shrunk { spec: shrinker.spec, message: shrinker.message }
+    Shrunk {
+        spec: shrinker.spec,
+        message: shrinker.message,
+    }
 }
 
 impl Shrinker {
     fn size(&self) -> usize {
-        let operations: usize = self.spec.length.iter().flatten().map(|length| usize::from(*length)).sum();
+        let operations: usize = self
+            .spec
+            .length
+            .iter()
+            .flatten()
+            .map(|length| usize::from(*length))
+            .sum();
         operations - self.spec.skip.len() + self.choices().len()
     }
 
     fn choices(&self) -> Vec<(Point, Choice)> {
         let schedule = self.spec.schedule.iter().flatten();
-        schedule.flat_map(|(point, choices)| choices.iter().map(|choice| (*point, *choice))).collect()
+        schedule
+            .flat_map(|(point, choices)| choices.iter().map(|choice| (*point, *choice)))
+            .collect()
     }
 
     /// Keeps `candidate` if it fails too; with the choices that it really made.
@@ -58,14 +73,23 @@ impl Shrinker {
             return false;
         }
         self.runs += 1;
-        let Some(failure) = run(&candidate).failure else { return false };
+        let Some(failure) = run(&candidate).failure else {
+            return false;
+        };
         let made = |schedule: &Schedule| schedule.values().map(Vec::len).sum::<usize>();
-        if candidate.schedule.as_ref().is_none_or(|given| made(&failure.schedule) < made(given)) {
+        if candidate
+            .schedule
+            .as_ref()
+            .is_none_or(|given| made(&failure.schedule) < made(given))
+        {
             candidate.schedule = Some(failure.schedule);
         }
         candidate.length = Some(failure.length);
         candidate.skip.retain(|(cpu, number)| {
-            candidate.length.as_ref().is_some_and(|length| *number < length[usize::from(*cpu)])
+            candidate
+                .length
+                .as_ref()
+                .is_some_and(|length| *number < length[usize::from(*cpu)])
         });
         self.spec = candidate;
         self.message = failure.message;
@@ -74,7 +98,13 @@ impl Shrinker {
 
     fn drop_operations(&mut self) {
         for cpu in 0..self.spec.cpus {
-            let length = |shrinker: &Self| shrinker.spec.length.as_ref().map_or(0, |length| length[cpu]);
+            let length = |shrinker: &Self| {
+                shrinker
+                    .spec
+                    .length
+                    .as_ref()
+                    .map_or(0, |length| length[cpu])
+            };
             // All of a CPU's operations, then the last ones, then one by one.
             for keep in [0, 1, 2, 4, 8] {
                 if keep < length(self) {
@@ -82,7 +112,9 @@ impl Shrinker {
                     if let Some(length) = &mut candidate.length {
                         length[cpu] = keep;
                     }
-                    candidate.skip.retain(|(of, number)| usize::from(*of) != cpu || *number < keep);
+                    candidate
+                        .skip
+                        .retain(|(of, number)| usize::from(*of) != cpu || *number < keep);
                     if self.attempt(candidate) {
                         break;
                     }

@@ -23,8 +23,11 @@ use Caught::{Loom, Simulator};
 pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::SkipFlush, Simulator(ALL)),
     (Broken::SkipLocal, Simulator(X86)),
-    (Broken::NoFlushBarrier, Loom("the barrier follows a locked instruction, which on x86 is one")),
-    (Broken::NoSwitchBarrier, Simulator(X86)),
+    (
+        Broken::NoFlushBarrier,
+        Loom("the barrier follows a locked instruction, which on x86 is one"),
+    ),
+    (Broken::NoSwitchBarrier, Simulator(ALL)),
     (Broken::NoServeBarrier, Simulator(X86)),
     (Broken::NoPublish, Simulator(X86)),
     (Broken::GenerationReadLate, Simulator(X86)),
@@ -66,18 +69,47 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::TlbiLeafForTable, Simulator(ARM)),
     (Broken::AsidReusedUnflushed, Simulator(ARM)),
     (Broken::TlbiWrongAsid, Simulator(ARM)),
-    (Broken::NoRetireBarrier, Simulator(ARM)),
+    (
+        Broken::NoRetireBarrier,
+        Loom("the barrier follows a locked instruction, which the machine takes for one"),
+    ),
+    (Broken::RetireLateLazyKept, Simulator(X86)),
 ];
 
 /// The variant of a name.
 pub fn by_name(name: &str) -> Option<Broken> {
-    VARIANTS.iter().map(|(variant, _)| *variant).find(|variant| format!("{variant:?}") == name)
+    VARIANTS
+        .iter()
+        .map(|(variant, _)| *variant)
+        .find(|variant| format!("{variant:?}") == name)
 }
 
 /// The variants that the simulator must catch on `backend`.
 pub fn on(backend: BackendKind) -> impl Iterator<Item = Broken> {
-    VARIANTS.iter().filter_map(move |(variant, caught)| match caught {
-        Simulator(backends) if backends.contains(&backend) => Some(*variant),
-        _ => None,
-    })
+    VARIANTS
+        .iter()
+        .filter_map(move |(variant, caught)| match caught {
+            Simulator(backends) if backends.contains(&backend) => Some(*variant),
+            _ => None,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variant_is_in_the_table_once() {
+        let mut all: Vec<String> = Broken::ALL
+            .iter()
+            .map(|variant| format!("{variant:?}"))
+            .collect();
+        let mut listed: Vec<String> = VARIANTS
+            .iter()
+            .map(|(variant, _)| format!("{variant:?}"))
+            .collect();
+        all.sort();
+        listed.sort();
+        assert_eq!(all, listed);
+    }
 }

@@ -15,7 +15,7 @@ use shootdown::{
 
 use crate::{
     machine,
-    platform::{LogX86, become_cpu, set_registers, take_log},
+    platform::{LogX86, become_cpu, panic_of, set_registers, take_log},
 };
 
 fn config() -> Config {
@@ -33,6 +33,12 @@ fn online_names_what_is_wrong() {
     let error = CpuOutOfRange { cpu: 2, limit: 2 };
     assert_eq!(TLB.online(), Err(OnlineError::OutOfRange(error)));
     become_cpu(1);
+    set_registers(|registers| registers.cr3 = 0xa000);
+    assert_eq!(
+        TLB.online(),
+        Err(OnlineError::NotKernelRoot { loaded: 0xa000 })
+    );
+    set_registers(|registers| registers.cr3 = 0x1000);
     // No global pages here, unlike on the first CPU.
     set_registers(|registers| registers.cr4 = 0);
     let unequal = TLB.online();
@@ -50,6 +56,35 @@ fn online_names_what_is_wrong() {
     assert_eq!(TLB.online(), Ok(()));
     TLB.offline();
     assert_eq!(TLB.online(), Ok(()));
+}
+
+#[test]
+fn global_kernel_mappings_need_global_pages() {
+    machine!(Kernel, 2, TLB: Ipi<Kernel, LogX86>);
+    TLB.init(config().kernel_mappings_global(true)).unwrap();
+    set_registers(|registers| registers.cr4 = 0);
+    assert_eq!(TLB.online(), Err(OnlineError::NoGlobalPages { cpu: 0 }));
+}
+
+#[test]
+fn a_platform_serves_one_flusher() {
+    machine!(Kernel, 2, TLB: Ipi<Kernel, LogX86>);
+    static OTHER: ConcurrentIpi<Kernel, LogX86, 2> = ConcurrentIpi::new();
+    TLB.init(config()).unwrap();
+    OTHER.init(config()).unwrap();
+    TLB.online().unwrap();
+    TLB.offline();
+    become_cpu(1);
+    assert_eq!(OTHER.online(), Err(OnlineError::OtherFlusher));
+    // Nor does it touch the state of CPUs that are online in the first one.
+    become_cpu(0);
+    TLB.online().unwrap();
+    let message = panic_of(|| OTHER.flush_kernel(shootdown::Request::all()).wait());
+    assert!(message.contains("flush on CPU 0, which is not online"));
+    OTHER.poll();
+    OTHER.handle_interrupt();
+    become_cpu(1);
+    TLB.online().unwrap();
 }
 
 #[test]

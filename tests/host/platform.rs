@@ -30,7 +30,7 @@ impl Registers {
         cr3: 0x1000,
         cr4: 1 << 7,
         efer: 1 << 11,
-        tcr: 1 << 36,
+        tcr: 1 << 36 | 2 << 30,
         mmfr0: 2 << 4,
         mmfr2: 0,
         isar0: 0,

@@ -15,7 +15,7 @@ fn unmap_kernel_page(machine: &'static Machine) {
 }
 
 /// CPU 1 comes online, with an entry of before in its TLB, and goes again.
-const ONLINE: Scenario = Scenario::bounded(|| online_and_offline(boot(1, config())), 3);
+const ONLINE: Scenario = Scenario::bounded(|| online_and_offline(boot(1, config())), 5);
 
 fn online_and_offline(machine: &'static Machine) {
     on(1, || machine.access(Page::Kernel));
@@ -72,7 +72,7 @@ const BOUNCE: Scenario = Scenario::bounded(
         unmap_kernel_page(machine);
         cpu1.join().unwrap();
     },
-    3,
+    4,
 );
 
 #[test]

@@ -20,20 +20,23 @@ fn prepare() -> &'static Machine {
 }
 
 /// CPU 1 leaves lazy mode while CPU 0 flushes a page. NMI handlers come in.
-const LEAVE: Scenario = Scenario::full(|| {
-    let machine = prepare();
-    let outer = on(1, || machine.tlb.lazy_enter());
-    machine.set_before(Before::Nmi);
-    let cpu1 = start(1, move || {
-        machine.lazy_leave(outer, machine.a());
-        machine.access(Page::X);
-        machine.take_interrupt();
-        machine.access(Page::X);
-        machine.unload();
-    });
-    machine.unmap(Page::X);
-    cpu1.join().unwrap();
-});
+const LEAVE: Scenario = Scenario::bounded(
+    || {
+        let machine = prepare();
+        let outer = on(1, || machine.tlb.lazy_enter());
+        machine.set_before(Before::Nmi);
+        let cpu1 = start(1, move || {
+            machine.lazy_leave(outer, machine.a());
+            machine.access(Page::X);
+            machine.take_interrupt();
+            machine.access(Page::X);
+            machine.unload();
+        });
+        machine.unmap(Page::X);
+        cpu1.join().unwrap();
+    },
+    4,
+);
 
 #[test]
 fn leave() {
@@ -73,7 +76,7 @@ const ENTER: Scenario = Scenario::bounded(
         machine.unmap(Page::X);
         cpu1.join().unwrap();
     },
-    3,
+    4,
 );
 
 #[test]
@@ -106,7 +109,7 @@ const FREED: Scenario = Scenario::bounded(
         machine.unmap_with(Page::X, Page::X.request().tables_freed());
         cpu1.join().unwrap();
     },
-    3,
+    4,
 );
 
 #[test]

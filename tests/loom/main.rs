@@ -4,6 +4,9 @@
 //! The models run the shipping code; see [`machine`] for what stands in for the hardware. Each has twins that lack one
 //! barrier or one step, and a twin passes only if the model's own judgement catches it.
 //!
+//! Not covered here, but by the simulated machine: interrupts that preempt and nest, interrupts that overtake stores, and
+//! what only more CPUs or longer runs reach, such as PCIDs that are given to another space.
+//!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p shootdown --test loom --release -- --nocapture
 //! ```

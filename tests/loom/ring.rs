@@ -23,30 +23,27 @@ fn prepare(cpus: usize, reader: usize) -> &'static Machine {
 }
 
 /// CPU 0 writes a request. CPU 1 writes two, of which one may share CPU 0's entry, and reads the ring for its own TLB.
-const WRITER_AND_READER: Scenario = Scenario::bounded(
-    || {
-        let machine = prepare(2, 1);
-        let cpu1 = start(1, || {
-            for page in [Page::Y, Page::Z] {
-                // The flush before may have dropped everything.
-                machine.access(page);
-                machine.change(page);
-                let posted = machine.post(page.request());
-                machine.complete(&posted);
-                machine.reuse(page);
-            }
-            machine.access(Page::Z);
-        });
-        machine.change(Page::X);
-        let posted = machine.post(Page::X.request());
-        cpu1.join().unwrap();
-        on(1, || machine.take_interrupt());
-        machine.complete(&posted);
-        machine.reuse(Page::X);
-        on(1, || machine.access(Page::X));
-    },
-    4,
-);
+const WRITER_AND_READER: Scenario = Scenario::full(|| {
+    let machine = prepare(2, 1);
+    let cpu1 = start(1, || {
+        for page in [Page::Y, Page::Z] {
+            // The flush before may have dropped everything.
+            machine.access(page);
+            machine.change(page);
+            let posted = machine.post(page.request());
+            machine.complete(&posted);
+            machine.reuse(page);
+        }
+        machine.access(Page::Z);
+    });
+    machine.change(Page::X);
+    let posted = machine.post(Page::X.request());
+    cpu1.join().unwrap();
+    on(1, || machine.take_interrupt());
+    machine.complete(&posted);
+    machine.reuse(Page::X);
+    on(1, || machine.access(Page::X));
+});
 
 #[test]
 fn writer_and_reader() {

@@ -97,7 +97,7 @@ fn two_flushes_with_only_the_last_one_served() {
 }
 
 /// CPUs 0 and 1 use the space and flush it, each waiting for the other.
-const EACH_OTHER: Scenario = Scenario::bounded(|| each_other(CourierKind::Concurrent), 3);
+const EACH_OTHER: Scenario = Scenario::bounded(|| each_other(CourierKind::Concurrent), 4);
 
 fn each_other(courier: CourierKind) {
     let machine = boot(2, config());
@@ -171,7 +171,7 @@ const MERGED: Scenario = Scenario::bounded(
             machine.access(Page::Y);
         });
     },
-    3,
+    4,
 );
 
 #[test]

@@ -158,7 +158,7 @@ const HOP: Scenario = Scenario::bounded(
         machine.unmap(Page::X);
         cpu1.join().unwrap();
     },
-    3,
+    4,
 );
 
 #[test]

@@ -21,31 +21,38 @@ static SLOTS: [CpuSlot; MAX_CPUS] = [const { CpuSlot::new() }; MAX_CPUS];
 unsafe impl Platform for Kernel {
     const CPUS: usize = MAX_CPUS;
 
+    #[inline]
     fn current_cpu() -> usize {
         percpu::current()
     }
 
     // There is one thread of execution a CPU, so it is always pinned.
+    #[inline]
     fn pin() {}
 
+    #[inline]
     fn unpin() {}
 
+    #[inline]
     fn irq_save() -> usize {
         let enabled = interrupts::are_enabled();
         interrupts::disable();
         usize::from(enabled)
     }
 
+    #[inline]
     fn irq_restore(state: usize) {
         if state != 0 {
             interrupts::enable();
         }
     }
 
+    #[inline]
     fn slot(cpu: usize) -> &'static CpuSlot {
         &SLOTS[cpu]
     }
 
+    #[inline]
     fn relax() {
         spin_loop();
     }
@@ -62,6 +69,7 @@ unsafe impl Platform for Kernel {
 // SAFETY: a fixed interrupt to an enabled local APIC stays pending until the CPU takes it; the handler runs behind an
 // interrupt gate.
 unsafe impl IpiPlatform for Kernel {
+    #[inline]
     fn send_flush_ipi(targets: Cpus<'_>) {
         apic::send(FLUSH_VECTOR, targets.iter());
     }

@@ -27,7 +27,11 @@ pub(crate) enum Issued {
     /// A page-table store that table walkers do not see.
     Store(EntryStore),
     /// An invalidation that one CPU has not done.
-    Tlbi { operation: Tlbi, operand: u64, target: usize },
+    Tlbi {
+        operation: Tlbi,
+        operand: u64,
+        target: usize,
+    },
 }
 
 impl Issued {
@@ -56,9 +60,17 @@ fn decode(operand: u64) -> Result<Named, String> {
         0..=3 => None,
         0b0111 => Some(Kind::Page),
         0b0110 => Some(Kind::Large),
-        other => return Err(format!("TLBI with level hint {other:#06b}, which no entry of a 4 KiB granule here has")),
+        other => {
+            return Err(format!(
+                "TLBI with level hint {other:#06b}, which no entry of a 4 KiB granule here has"
+            ));
+        }
     };
-    Ok(Named { address, asid: (operand >> 48) as u16, leaf })
+    Ok(Named {
+        address,
+        asid: (operand >> 48) as u16,
+        leaf,
+    })
 }
 
 /// Whether a TLBI drops `entry`.
@@ -70,7 +82,8 @@ fn drops(operation: Tlbi, named: &Named, entry: &Entry) -> bool {
         Tlbi::Aside1Is => !entry.global && entry.tag == named.asid,
         _ if !entry.covers(named.address) => false,
         _ if entry.kind.is_leaf() => {
-            (any_asid || entry.serves(named.asid)) && named.leaf.is_none_or(|leaf| leaf == entry.kind)
+            (any_asid || entry.serves(named.asid))
+                && named.leaf.is_none_or(|leaf| leaf == entry.kind)
         }
         _ => !last_level_only && (any_asid || !entry.global && entry.tag == named.asid),
     }
@@ -83,9 +96,17 @@ impl Machine {
         if let Err(message) = decode(operand) {
             return self.fail(message);
         }
-        let targets = if operation.is_broadcast() { 0..self.cpus.len() } else { cpu..cpu + 1 };
+        let targets = if operation.is_broadcast() {
+            0..self.cpus.len()
+        } else {
+            cpu..cpu + 1
+        };
         for target in targets {
-            self.cpus[cpu].issued.push(Issued::Tlbi { operation, operand, target });
+            self.cpus[cpu].issued.push(Issued::Tlbi {
+                operation,
+                operand,
+                target,
+            });
         }
     }
 
@@ -105,10 +126,19 @@ impl Machine {
     fn complete(&mut self, cpu: usize, issued: Issued) {
         match issued {
             Issued::Store(store) => self.walkers_see(cpu, &store),
-            Issued::Tlbi { operation, operand, target } => {
+            Issued::Tlbi {
+                operation,
+                operand,
+                target,
+            } => {
                 let Ok(named) = decode(operand) else { return };
                 let own = target == cpu;
-                self.note_for(target, |_| format!("  tlbi {operation:?} {operand:#x} is done"));
+                if !own && !self.cpus[target].listens {
+                    return;
+                }
+                self.note_for(target, |_| {
+                    format!("  tlbi {operation:?} {operand:#x} is done")
+                });
                 let tlb = &mut self.cpus[target].tlb;
                 if own {
                     let fetched = tlb.entries.iter().filter(|entry| {
@@ -125,7 +155,9 @@ impl Machine {
 
     /// Everything that `cpu` has issued and for which `done` holds takes effect.
     fn complete_where(&mut self, cpu: usize, done: impl Fn(&Issued) -> bool) {
-        let (now, later) = core::mem::take(&mut self.cpus[cpu].issued).into_iter().partition(done);
+        let (now, later) = core::mem::take(&mut self.cpus[cpu].issued)
+            .into_iter()
+            .partition(done);
         self.cpus[cpu].issued = later;
         let now: Vec<Issued> = now;
         for issued in now {
@@ -137,7 +169,9 @@ impl Machine {
     pub(crate) fn settle_entry(&mut self, table: u16, index: usize) {
         for cpu in 0..self.cpus.len() {
             self.complete_where(cpu, |issued| {
-                issued.as_store().is_some_and(|store| (store.table, store.index) == (table, index))
+                issued
+                    .as_store()
+                    .is_some_and(|store| (store.table, store.index) == (table, index))
             });
         }
     }
@@ -192,7 +226,10 @@ unsafe impl Instructions for Arm {
             let cpu = m.current;
             m.note(|_| String::from("dsb nsh"));
             m.drain_all(cpu);
-            m.complete_where(cpu, |issued| matches!(issued, Issued::Tlbi { target, .. } if *target == cpu));
+            m.complete_where(
+                cpu,
+                |issued| matches!(issued, Issued::Tlbi { target, .. } if *target == cpu),
+            );
         });
     }
 

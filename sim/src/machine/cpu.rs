@@ -51,6 +51,8 @@ pub(crate) struct Cpu {
     pub issued: Vec<super::arm::Issued>,
     /// The oracle does not hold this CPU to anything: it is offline, or on its way.
     pub exempt: bool,
+    /// arm64: broadcasts reach this CPU: it is powered and in the Inner Shareable domain.
+    pub listens: bool,
     /// The space that the CPU's code uses or may use at any moment: between `switch` and the next switch, unload, lazy
     /// period or offline.
     pub uses: Option<u8>,
@@ -79,6 +81,7 @@ impl Cpu {
             cr4: super::x86::INITIAL_CR4,
             issued: Vec::new(),
             exempt: true,
+            listens: false,
             uses: None,
         }
     }

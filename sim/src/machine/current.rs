@@ -45,7 +45,9 @@ pub(crate) fn enter(machine: Box<Machine>, calls: Calls) {
 pub(crate) fn leave() -> Box<Machine> {
     RUNNING.set(false);
     CALLS.take();
-    MACHINE.take().unwrap_or_else(|| unreachable!("no machine is running on this thread"))
+    MACHINE
+        .take()
+        .unwrap_or_else(|| unreachable!("no machine is running on this thread"))
 }
 
 /// Acts on the current machine. Must not be nested, and must not suspend.
@@ -59,7 +61,9 @@ pub(crate) fn with<R>(act: impl FnOnce(&mut Machine) -> R) -> R {
 
 /// The flusher's side of the current machine.
 pub(crate) fn calls() -> Calls {
-    CALLS.with_borrow(|calls| calls.clone()).unwrap_or_else(|| unreachable!("no machine is running on this thread"))
+    CALLS
+        .with_borrow(|calls| calls.clone())
+        .unwrap_or_else(|| unreachable!("no machine is running on this thread"))
 }
 
 /// Notes how the CPU whose coroutine this is gives way.
@@ -75,12 +79,18 @@ pub(crate) fn suspend(cpu: usize) {
     unsafe { (*yielder).suspend(()) }
 }
 
-/// Fails the current machine and gives the CPU that runs; `None` if the machine itself was being used.
-pub(crate) fn try_fail(message: String) -> Option<usize> {
+/// The code under test has panicked: ends the run and gives the CPU that runs; `None` if it was the machine itself.
+pub(crate) fn end_by_panic(message: String) -> Option<usize> {
     MACHINE.with(|machine| {
         let mut machine = machine.try_borrow_mut().ok()?;
         let machine = machine.as_mut()?;
-        machine.fail(message);
+        if machine.may_find_retired && message.contains("after it has retired") {
+            machine.note(|_| message);
+            machine.cut = true;
+            machine.tally.cut = 1;
+        } else {
+            machine.fail(message);
+        }
         Some(machine.current)
     })
 }

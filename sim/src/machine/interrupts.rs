@@ -22,7 +22,9 @@ impl Machine {
             self.tally.early_interrupts += 1;
             let point = self.point();
             self.record.push((point, crate::choice::Choice::Early));
-            self.note(|_| format!("interrupt -> cpu{number} overtakes the stores before it and finds nothing"));
+            self.note(|_| {
+                format!("interrupt -> cpu{number} overtakes the stores before it and finds nothing")
+            });
             return;
         }
         self.cpus[target].in_flight += 1;
@@ -122,9 +124,11 @@ pub(crate) fn catch_panics() {
         if !is_running() {
             return previous(info);
         }
-        let place = info.location().map_or(String::new(), |at| format!(" at {}", super::stores::short_panic(at)));
+        let place = info.location().map_or(String::new(), |at| {
+            format!(" at {}", super::stores::short_panic(at))
+        });
         let text = info.payload_as_str().unwrap_or("panic");
-        let Some(cpu) = current::try_fail(format!("panic: {text}{place}")) else {
+        let Some(cpu) = current::end_by_panic(format!("panic: {text}{place}")) else {
             // The simulator itself has panicked.
             return previous(info);
         };

@@ -64,18 +64,28 @@ pub(crate) const fn entry_bytes(level: u32) -> u64 {
 
 /// The pages between two addresses, the last one included, as a mask.
 pub(crate) fn pages_between(first: u64, last: u64) -> u32 {
-    (0..PAGES).filter(|page| (first..=last).contains(&address(*page))).map(|page| 1 << page).sum()
+    (0..PAGES)
+        .filter(|page| (first..=last).contains(&address(*page)))
+        .map(|page| 1 << page)
+        .sum()
 }
 
 /// The regions that a mask of pages touches, as a mask.
 pub(crate) fn regions_of(pages: u32) -> u8 {
-    (0..REGIONS).filter(|region| pages >> (region * PAGES_OF_REGION) & 0xf != 0).map(|region| 1 << region).sum()
+    (0..REGIONS)
+        .filter(|region| pages >> (region * PAGES_OF_REGION) & 0xf != 0)
+        .map(|region| 1 << region)
+        .sum()
 }
 
 /// All pages of user or kernel memory.
 pub(crate) const fn all_pages(kernel: bool) -> u32 {
     let user = (1 << USER_PAGES) - 1;
-    if kernel { ((1 << PAGES) - 1) & !user } else { user }
+    if kernel {
+        ((1 << PAGES) - 1) & !user
+    } else {
+        user
+    }
 }
 
 #[cfg(test)]
@@ -87,7 +97,10 @@ mod tests {
         for page in 0..PAGES {
             assert_eq!(entry_of(address(page), 0), usize::from(page % 4));
             assert_eq!(entry_of(address(page), 1), usize::from(region_of(page) % 4));
-            assert_eq!(entry_of(address(page), 2), if is_kernel(page) { 3 } else { 0 });
+            assert_eq!(
+                entry_of(address(page), 2),
+                if is_kernel(page) { 3 } else { 0 }
+            );
         }
     }
 

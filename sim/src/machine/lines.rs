@@ -50,7 +50,11 @@ pub(crate) struct LineId(u32);
 
 impl Lines {
     pub(crate) fn new(named: bool) -> Self {
-        Self { index: HashMap::default(), lines: Vec::new(), names: named.then(BTreeMap::new) }
+        Self {
+            index: HashMap::default(),
+            lines: Vec::new(),
+            names: named.then(BTreeMap::new),
+        }
     }
 
     /// Registers the memory of `object`.
@@ -60,7 +64,10 @@ impl Lines {
             let next = self.lines.len() as u32;
             let id = *self.index.entry(line).or_insert(next);
             if id == next {
-                self.lines.push(Line { read: [0; 16], freed: false });
+                self.lines.push(Line {
+                    read: [0; 16],
+                    freed: false,
+                });
             }
         }
     }
@@ -116,7 +123,10 @@ impl Lines {
 
     /// A value for the trace: addresses of named objects by name, so that traces do not depend on the host.
     pub(crate) fn show(&self, value: u64) -> String {
-        let known = self.names.as_ref().and_then(|names| names.get(&(value as usize)));
+        let known = self
+            .names
+            .as_ref()
+            .and_then(|names| names.get(&(value as usize)));
         match known {
             Some(name) if value > 4096 => format!("&{name}"),
             _ if value > 1 << 20 => format!("{value:#x}"),

@@ -10,6 +10,8 @@ pub(crate) mod hook;
 pub(crate) mod interrupts;
 pub(crate) mod layout;
 pub(crate) mod lines;
+#[cfg(test)]
+mod litmus;
 pub(crate) mod oracle;
 pub(crate) mod physical;
 pub(crate) mod scheduler;
@@ -64,6 +66,7 @@ pub struct Tally {
     pub effects: u64,
     pub flushes: u64,
     pub parks: u64,
+    pub cut: u64,
 }
 
 impl Tally {
@@ -77,14 +80,21 @@ impl Tally {
             ("interrupts in a poll or wait", self.nested_interrupts),
             ("interrupts too early", self.early_interrupts),
             ("speculative fills", self.fills),
-            ("fills through paging-structure caches", self.fills_through_caches),
+            (
+                "fills through paging-structure caches",
+                self.fills_through_caches,
+            ),
             ("NMI accesses", self.nmi_accesses),
             ("NMI accesses refused", self.nmi_refused),
             ("memory accesses", self.accesses),
-            ("old entry used before completion", self.stale_hits_before_completion),
+            (
+                "old entry used before completion",
+                self.stale_hits_before_completion,
+            ),
             ("late effects", self.effects),
             ("flushes", self.flushes),
             ("CPUs parked in a spin", self.parks),
+            ("runs ended by a use after retirement", self.cut),
         ]
     }
 
@@ -104,6 +114,7 @@ impl Tally {
         self.effects += other.effects;
         self.flushes += other.flushes;
         self.parks += other.parks;
+        self.cut += other.cut;
     }
 }
 
@@ -129,6 +140,10 @@ pub(crate) struct Machine {
     pub trace: Option<Trace>,
     pub tally: Tally,
     pub failure: Option<String>,
+    /// Operations on a space went on while it retired, so one may find it retired, which the flusher stops by a panic.
+    pub may_find_retired: bool,
+    /// That has happened: the run ends, and the contract is kept.
+    pub cut: bool,
     /// CPUs whose scenario has not ended.
     pub busy: usize,
     pub chooser: Chooser,
@@ -138,12 +153,18 @@ pub(crate) struct Machine {
 impl Machine {
     /// A machine with CPUs of the given numbers.
     pub(crate) fn new(mode: Mode, numbers: &[usize], chooser: Chooser, trace: bool) -> Self {
-        assert!(numbers.len() <= 16, "the simulated machine has at most 16 CPUs");
+        assert!(
+            numbers.len() <= 16,
+            "the simulated machine has at most 16 CPUs"
+        );
         let memory = Physical::new();
         let root = memory.kernel_root();
         Self {
             mode,
-            cpus: numbers.iter().map(|number| Cpu::new(*number, root)).collect(),
+            cpus: numbers
+                .iter()
+                .map(|number| Cpu::new(*number, root))
+                .collect(),
             current: 0,
             probe: None,
             lines: Lines::new(trace),
@@ -154,6 +175,8 @@ impl Machine {
             trace: trace.then(Trace::default),
             tally: Tally::default(),
             failure: None,
+            may_find_retired: false,
+            cut: false,
             busy: numbers.len(),
             chooser,
             record: Vec::new(),
@@ -164,6 +187,11 @@ impl Machine {
     #[inline]
     pub(crate) fn acting(&self) -> usize {
         self.probe.unwrap_or(self.current)
+    }
+
+    /// Whether the run has ended early.
+    pub(crate) fn is_over(&self) -> bool {
+        self.failure.is_some() || self.cut
     }
 
     /// Ends the run: the contract is broken.

@@ -53,7 +53,10 @@ fn later(dates: &Dates, others: &Dates) -> Dates {
 }
 
 fn is_older(entry: &Dates, change: &Dates) -> bool {
-    entry.iter().zip(change).any(|(entry, change)| entry < change)
+    entry
+        .iter()
+        .zip(change)
+        .any(|(entry, change)| entry < change)
 }
 
 /// What a flush was asked to do, in ground truth.
@@ -99,7 +102,14 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     pub(crate) fn new() -> Self {
-        Self { scopes: vec![Truth::NEW], roots: Vec::new(), open: Vec::new(), published: Vec::new(), watched: Vec::new(), first_space: 0 }
+        Self {
+            scopes: vec![Truth::NEW],
+            roots: Vec::new(),
+            open: Vec::new(),
+            published: Vec::new(),
+            watched: Vec::new(),
+            first_space: 0,
+        }
     }
 
     /// A new space with the root table `root`.
@@ -113,7 +123,10 @@ impl Oracle {
 
     /// Whose root table a frame is.
     pub(crate) fn scope_of_root(&self, root: u16) -> u8 {
-        self.roots.iter().find(|(other, _)| *other == root).map_or(0, |(_, scope)| *scope)
+        self.roots
+            .iter()
+            .find(|(other, _)| *other == root)
+            .map_or(0, |(_, scope)| *scope)
     }
 
     /// Watches what a CPU publishes.
@@ -153,18 +166,29 @@ impl Oracle {
     /// `sequence`.
     pub(crate) fn begin(&mut self, cpu: usize, promise: Promise, sequence: u64) -> FlushId {
         let dates = self.scopes[usize::from(promise.scope)].clone();
-        self.open.push(Some(Open { cpu, promise, sequence, dates }));
+        self.open.push(Some(Open {
+            cpu,
+            promise,
+            sequence,
+            dates,
+        }));
         FlushId(self.open.len() - 1)
     }
 
     fn close(&mut self, open: &Open) {
-        let Promise { scope, pages, hard, tables } = open.promise;
+        let Promise {
+            scope,
+            pages,
+            hard,
+            tables,
+        } = open.promise;
         let truth = &mut self.scopes[usize::from(scope)];
         for page in 0..usize::from(PAGES) {
             if pages >> page & 1 != 0 {
                 truth.closed[page] = later(&truth.closed[page], &open.dates.pages[page]);
                 if hard {
-                    truth.closed_hard[page] = later(&truth.closed_hard[page], &open.dates.pages[page]);
+                    truth.closed_hard[page] =
+                        later(&truth.closed_hard[page], &open.dates.pages[page]);
                 }
             }
         }
@@ -172,7 +196,8 @@ impl Oracle {
             let regions = layout::regions_of(pages);
             for region in 0..usize::from(REGIONS) {
                 if regions >> region & 1 != 0 {
-                    truth.closed_tables[region] = truth.closed_tables[region].max(open.dates.tables[region]);
+                    truth.closed_tables[region] =
+                        truth.closed_tables[region].max(open.dates.tables[region]);
                 }
             }
             if pages & layout::all_pages(scope == 0) == layout::all_pages(scope == 0) {
@@ -193,8 +218,14 @@ impl Oracle {
     /// Whether `entry` is older than a change that is closed for use.
     fn is_closed(&self, entry: &Entry) -> Option<u8> {
         let truth = &self.scopes[usize::from(entry.scope)];
-        let pages = if entry.kind.is_leaf() { entry.pages() } else { 0 };
-        (0..PAGES).find(|page| pages >> page & 1 != 0 && is_older(&entry.times, &truth.closed[usize::from(*page)]))
+        let pages = if entry.kind.is_leaf() {
+            entry.pages()
+        } else {
+            0
+        };
+        (0..PAGES).find(|page| {
+            pages >> page & 1 != 0 && is_older(&entry.times, &truth.closed[usize::from(*page)])
+        })
     }
 
     /// Whether `entry` is older than a change that is closed for speculation.
@@ -203,13 +234,17 @@ impl Oracle {
         match entry.kind {
             Kind::Page | Kind::Large => {
                 let pages = entry.pages();
-                (0..PAGES).any(|page| pages >> page & 1 != 0 && is_older(&entry.times, &truth.closed_hard[usize::from(page)]))
+                (0..PAGES).any(|page| {
+                    pages >> page & 1 != 0
+                        && is_older(&entry.times, &truth.closed_hard[usize::from(page)])
+                })
             }
             Kind::Region => {
                 let regions = layout::regions_of(entry.pages());
-                (0..REGIONS)
-                    .any(|region| regions >> region & 1 != 0 && entry.times[1] < truth.closed_tables[usize::from(region)])
-                    || entry.times[2] < truth.closed_top
+                (0..REGIONS).any(|region| {
+                    regions >> region & 1 != 0
+                        && entry.times[1] < truth.closed_tables[usize::from(region)]
+                }) || entry.times[2] < truth.closed_top
             }
             Kind::Top => entry.times[2] < truth.closed_top,
         }
@@ -221,8 +256,15 @@ impl Machine {
     pub(crate) fn begin_flush(&mut self, promise: Promise) -> FlushId {
         self.tally.flushes += 1;
         self.note(|_| {
-            let Promise { scope, pages, hard, tables } = promise;
-            format!("flush of scope {scope}, pages {pages:#x}, speculation {hard}, tables {tables} >>>")
+            let Promise {
+                scope,
+                pages,
+                hard,
+                tables,
+            } = promise;
+            format!(
+                "flush of scope {scope}, pages {pages:#x}, speculation {hard}, tables {tables} >>>"
+            )
         });
         let sequence = self.store_sequence;
         self.oracle.begin(self.current, promise, sequence)
@@ -230,7 +272,12 @@ impl Machine {
 
     /// The running CPU relies on a change being flushed that the flusher says is.
     pub(crate) fn begin_claim(&mut self, promise: Promise) -> FlushId {
-        self.note(|_| format!("relies on scope {}, pages {:#x} being flushed", promise.scope, promise.pages));
+        self.note(|_| {
+            format!(
+                "relies on scope {}, pages {:#x} being flushed",
+                promise.scope, promise.pages
+            )
+        });
         self.oracle.begin(self.current, promise, 0)
     }
 
@@ -242,7 +289,9 @@ impl Machine {
             let context = self.context(cpu, 0);
             if context.root == root || self.cpus[cpu].uses == Some(scope) {
                 let number = self.cpus[cpu].number;
-                return self.fail(format!("scope {scope} has retired, but cpu{number} has its root loaded"));
+                return self.fail(format!(
+                    "scope {scope} has retired, but cpu{number} has its root loaded"
+                ));
             }
             self.oracle_judges_presence(cpu);
         }
@@ -260,9 +309,13 @@ impl Machine {
             Buffered::Entry(store) => Some(store),
             Buffered::Word { .. } => None,
         });
-        let unseen = late.chain(own.issued.iter().filter_map(super::arm::Issued::as_store)).find(|store| {
-            store.sequence <= open.sequence && store.change.scope == scope && store.change.pages & pages != 0
-        });
+        let unseen = late
+            .chain(own.issued.iter().filter_map(super::arm::Issued::as_store))
+            .find(|store| {
+                store.sequence <= open.sequence
+                    && store.change.scope == scope
+                    && store.change.pages & pages != 0
+            });
         if let Some(store) = unseen.copied() {
             let number = own.number;
             self.fail(format!(
@@ -299,11 +352,15 @@ impl Machine {
             if let Some(page) = self.oracle.is_closed(&entry) {
                 let address = layout::address(page);
                 let entry = entry.show();
-                return self.fail(format!("cpu{number} may use {entry} though a flush of {address:#x} has completed"));
+                return self.fail(format!(
+                    "cpu{number} may use {entry} though a flush of {address:#x} has completed"
+                ));
             }
             if entry.scope != 0 && entry.scope != context.scope {
                 let entry = entry.show();
-                return self.fail(format!("cpu{number} may use {entry}, which is another space's"));
+                return self.fail(format!(
+                    "cpu{number} may use {entry}, which is another space's"
+                ));
             }
         }
     }
@@ -313,10 +370,16 @@ impl Machine {
         if self.cpus[cpu].exempt {
             return;
         }
-        if let Some(entry) = self.usable(cpu).into_iter().find(|entry| self.oracle.is_closed_hard(entry)) {
+        if let Some(entry) = self
+            .usable(cpu)
+            .into_iter()
+            .find(|entry| self.oracle.is_closed_hard(entry))
+        {
             let number = self.cpus[cpu].number;
             let entry = entry.show();
-            self.fail(format!("cpu{number} can speculatively use {entry} though its flush has completed"));
+            self.fail(format!(
+                "cpu{number} can speculatively use {entry} though its flush has completed"
+            ));
         }
     }
 
@@ -324,7 +387,12 @@ impl Machine {
     fn usable(&self, cpu: usize) -> Vec<Entry> {
         let tag = self.context(cpu, 0).tag;
         let Cpu { tlb, .. } = &self.cpus[cpu];
-        tlb.entries.iter().chain(&tlb.fetched).filter(|entry| entry.serves(tag)).copied().collect()
+        tlb.entries
+            .iter()
+            .chain(&tlb.fetched)
+            .filter(|entry| entry.serves(tag))
+            .copied()
+            .collect()
     }
 
     /// `cpu` uses `entry` for `page`, which it takes for one of `space`.
@@ -335,18 +403,33 @@ impl Machine {
         if let Some(space) = space.filter(|_| !layout::is_kernel(page))
             && context.scope != space
         {
-            return self.fail(format!("cpu{number} uses {address:#x} of space {space} in the tables of {}", context.scope));
+            return self.fail(format!(
+                "cpu{number} uses {address:#x} of space {space} in the tables of {}",
+                context.scope
+            ));
         }
-        let owner = if layout::is_kernel(page) { 0 } else { context.scope };
+        let owner = if layout::is_kernel(page) {
+            0
+        } else {
+            context.scope
+        };
         if entry.scope != owner {
             let shown = entry.show();
-            return self.fail(format!("cpu{number} uses {address:#x} of scope {owner} by {shown} of scope {}", entry.scope));
+            return self.fail(format!(
+                "cpu{number} uses {address:#x} of scope {owner} by {shown} of scope {}",
+                entry.scope
+            ));
         }
         let truth = &self.oracle.scopes[usize::from(owner)];
-        let (closed, changed) = (truth.closed[usize::from(page)], truth.pages[usize::from(page)]);
+        let (closed, changed) = (
+            truth.closed[usize::from(page)],
+            truth.pages[usize::from(page)],
+        );
         if is_older(&entry.times, &closed) {
             let shown = entry.show();
-            return self.fail(format!("cpu{number} uses {shown} though a flush of {address:#x} has completed"));
+            return self.fail(format!(
+                "cpu{number} uses {shown} though a flush of {address:#x} has completed"
+            ));
         }
         if is_older(&entry.times, &changed) {
             self.tally.stale_hits_before_completion += 1;
@@ -360,9 +443,13 @@ impl Machine {
     /// A CPU stores to a shared word: published generations must not go backwards.
     pub(crate) fn judge_publication(&mut self, word: &AtomicU64, value: u64) {
         let cpu = self.current;
-        let Some(watched) = self.oracle.watched.get(cpu).copied() else { return };
+        let Some(watched) = self.oracle.watched.get(cpu).copied() else {
+            return;
+        };
         let at = core::ptr::from_ref(word) as usize;
-        let Some(which) = watched.iter().position(|word| *word == at) else { return };
+        let Some(which) = watched.iter().position(|word| *word == at) else {
+            return;
+        };
         let own = |machine: &Self, which: usize| {
             // The words of a slot stand in one line, see `CpuSlot`.
             let address = watched[which] as *const AtomicU64;
@@ -375,13 +462,21 @@ impl Machine {
             1 => CpuSlot::loaded_word_id(own(self, 0)).map(|space| (space, value)),
             _ => Some((0, value)),
         };
-        let Some((space, generation)) = named else { return };
-        let known = self.oracle.published.iter_mut().find(|(c, s, _)| (*c, *s) == (cpu, space));
+        let Some((space, generation)) = named else {
+            return;
+        };
+        let known = self
+            .oracle
+            .published
+            .iter_mut()
+            .find(|(c, s, _)| (*c, *s) == (cpu, space));
         match known {
             Some((_, _, last)) if generation < *last => {
                 let last = *last;
                 let number = self.cpus[cpu].number;
-                self.fail(format!("cpu{number} publishes generation {generation} of space {space} after {last}"));
+                self.fail(format!(
+                    "cpu{number} publishes generation {generation} of space {space} after {last}"
+                ));
             }
             Some((_, _, last)) => *last = generation,
             None => self.oracle.published.push((cpu, space, generation)),

@@ -53,7 +53,11 @@ pub(crate) struct Physical {
 
 impl Physical {
     pub(crate) fn new() -> Self {
-        let mut memory = Self { frames: Vec::new(), free: Vec::new(), kernel: (0, 0) };
+        let mut memory = Self {
+            frames: Vec::new(),
+            free: Vec::new(),
+            kernel: (0, 0),
+        };
         let root = memory.take();
         let middle = memory.take();
         memory.kernel = (root, middle);
@@ -74,7 +78,12 @@ impl Physical {
     /// Gives out a frame, the one freed last first, to provoke whoever still uses it.
     pub(crate) fn take(&mut self) -> u16 {
         let frame = self.free.pop().unwrap_or_else(|| {
-            self.frames.push(Frame { generation: 0, uses: 0, entries: [0; ENTRIES], walked: [0; ENTRIES] });
+            self.frames.push(Frame {
+                generation: 0,
+                uses: 0,
+                entries: [0; ENTRIES],
+                walked: [0; ENTRIES],
+            });
             (self.frames.len() - 1) as u16
         });
         let it = &mut self.frames[usize::from(frame)];
@@ -122,11 +131,15 @@ impl Physical {
 
     /// The generation of a frame, or `None` if there is no such frame.
     pub(crate) fn generation(&self, frame: u16) -> Option<u32> {
-        self.frames.get(usize::from(frame)).map(|frame| frame.generation)
+        self.frames
+            .get(usize::from(frame))
+            .map(|frame| frame.generation)
     }
 
     /// Whether the frame is in use.
     pub(crate) fn in_use(&self, frame: u16) -> bool {
-        self.frames.get(usize::from(frame)).is_some_and(|frame| frame.uses > 0)
+        self.frames
+            .get(usize::from(frame))
+            .is_some_and(|frame| frame.uses > 0)
     }
 }

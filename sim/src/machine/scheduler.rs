@@ -27,11 +27,19 @@ enum Next {
 impl Machine {
     pub(crate) fn point(&self) -> Point {
         let it = &self.cpus[self.current];
-        Point { cpu: self.current as u8, section: it.section, step: it.step }
+        Point {
+            cpu: self.current as u8,
+            section: it.section,
+            step: it.step,
+        }
     }
 
     fn options(&self) -> Options {
-        let mut options = Options { current: self.current as u8, pages: layout::PAGES, ..Options::default() };
+        let mut options = Options {
+            current: self.current as u8,
+            pages: layout::PAGES,
+            ..Options::default()
+        };
         for (index, cpu) in self.cpus.iter().enumerate() {
             let bit = 1 << index;
             let flag = |on: bool| if on { bit } else { 0 };
@@ -50,7 +58,9 @@ impl Machine {
             Choice::Run(cpu) => has(options.runnable, cpu),
             Choice::Drain(cpu) => has(options.drain, cpu),
             Choice::Deliver(cpu) => has(options.deliver, cpu),
-            Choice::Fill(cpu, page) | Choice::Nmi(cpu, page) => has(options.active, cpu) && page < layout::PAGES,
+            Choice::Fill(cpu, page) | Choice::Nmi(cpu, page) => {
+                has(options.active, cpu) && page < layout::PAGES
+            }
             Choice::Effect(cpu, _) => has(options.effect, cpu),
             Choice::Early => false,
         }
@@ -59,7 +69,9 @@ impl Machine {
     /// What happens where nothing was chosen and the running CPU can't go on.
     fn fallback(&self, options: &Options) -> Option<Choice> {
         let count = self.cpus.len();
-        let next = (1..count).map(|k| (self.current + k) % count).find(|cpu| options.runnable >> cpu & 1 != 0);
+        let next = (1..count)
+            .map(|k| (self.current + k) % count)
+            .find(|cpu| options.runnable >> cpu & 1 != 0);
         let lowest = |mask: u16| (mask != 0).then(|| mask.trailing_zeros() as u8);
         next.map(|cpu| Choice::Run(cpu as u8))
             .or_else(|| lowest(options.drain).map(Choice::Drain))
@@ -80,18 +92,26 @@ impl Machine {
     fn decide(&mut self) -> Next {
         loop {
             let current = self.current;
-            if self.failure.is_some() {
+            if self.is_over() {
                 return Next::Dead(current);
             }
             let must = self.cpus[current].state != State::Runnable;
             let point = self.point();
-            if !must && self.chooser.is_quiet(point) {
+            if !must
+                && self
+                    .chooser
+                    .is_quiet(point, !self.cpus[current].buffer.is_empty())
+            {
                 return Next::GoOn;
             }
             let options = self.options();
             if must && options.runnable | options.drain | options.deliver | options.effect == 0 {
-                let stuck: Vec<usize> =
-                    self.cpus.iter().filter(|cpu| cpu.state == State::Parked).map(|cpu| cpu.number).collect();
+                let stuck: Vec<usize> = self
+                    .cpus
+                    .iter()
+                    .filter(|cpu| cpu.state == State::Parked)
+                    .map(|cpu| cpu.number)
+                    .collect();
                 self.fail(format!("deadlock: CPUs {stuck:?} wait for ever"));
                 continue;
             }
@@ -120,9 +140,13 @@ impl Machine {
                 Choice::Drain(cpu) => self.drain(usize::from(cpu)),
                 Choice::Deliver(cpu) => self.deliver(usize::from(cpu)),
                 Choice::Fill(cpu, page) => self.fill(usize::from(cpu), page),
-                Choice::Nmi(cpu, page) if layout::is_kernel(page) => self.fill(usize::from(cpu), page),
+                Choice::Nmi(cpu, page) if layout::is_kernel(page) => {
+                    self.fill(usize::from(cpu), page)
+                }
                 Choice::Nmi(cpu, page) => return Next::Nmi(usize::from(cpu), page),
-                Choice::Effect(cpu, which) => self.take_effect(usize::from(cpu), usize::from(which)),
+                Choice::Effect(cpu, which) => {
+                    self.take_effect(usize::from(cpu), usize::from(which))
+                }
                 Choice::Early => {}
             }
         }
@@ -152,8 +176,7 @@ fn happen() {
             Next::GoOn => return,
             Next::GiveWay(cpu) => {
                 suspend(cpu);
-                let (dead, waits) =
-                    with(|m| (m.failure.is_some(), m.cpus[cpu].state != State::Runnable));
+                let (dead, waits) = with(|m| (m.is_over(), m.cpus[cpu].state != State::Runnable));
                 if !dead && !waits {
                     return;
                 }
@@ -182,7 +205,11 @@ pub(crate) fn point() {
 /// A turn of a waiting loop.
 pub(crate) fn relax() {
     point();
-    with(|m| m.park());
+    with(|m| {
+        // A point of its own: choices are looked up by point.
+        m.arrive();
+        m.park();
+    });
     happen();
     interrupts::take();
     with(|m| m.next_turn());
@@ -203,7 +230,11 @@ fn idle() {
             let over = m.busy == 0;
             if !over {
                 let it = &mut m.cpus[m.current];
-                it.state = if it.pending { State::Runnable } else { State::Idle };
+                it.state = if it.pending {
+                    State::Runnable
+                } else {
+                    State::Idle
+                };
                 m.arrive();
             }
             over
@@ -224,7 +255,7 @@ fn happen_while_idle() {
             Next::GiveWay(cpu) | Next::Dead(cpu) => suspend(cpu),
             Next::Nmi(cpu, page) => interrupts::nmi(cpu, page),
         }
-        if with(|m| m.failure.is_none() && m.cpus[m.current].state == State::Runnable) {
+        if with(|m| !m.is_over() && m.cpus[m.current].state == State::Runnable) {
             return;
         }
     }
@@ -247,7 +278,8 @@ pub(crate) fn run(machine: Machine, calls: Calls, bodies: Vec<Box<dyn FnOnce()>>
         .map(|(index, body)| {
             let stack = STACKS.with_borrow_mut(Vec::pop);
             let stack = stack.unwrap_or_else(|| {
-                DefaultStack::new(STACK).unwrap_or_else(|error| panic!("no memory for a CPU's stack: {error}"))
+                DefaultStack::new(STACK)
+                    .unwrap_or_else(|error| panic!("no memory for a CPU's stack: {error}"))
             });
             Coroutine::with_stack(stack, move |yielder, ()| {
                 current::set_yielder(index, yielder);
@@ -257,7 +289,7 @@ pub(crate) fn run(machine: Machine, calls: Calls, bodies: Vec<Box<dyn FnOnce()>>
         })
         .collect();
     loop {
-        let (cpu, over) = with(|m| (m.current, m.failure.is_some() || m.busy == 0));
+        let (cpu, over) = with(|m| (m.current, m.is_over() || m.busy == 0));
         if over {
             break;
         }
@@ -265,7 +297,7 @@ pub(crate) fn run(machine: Machine, calls: Calls, bodies: Vec<Box<dyn FnOnce()>>
             break;
         }
     }
-    let failed = with(|m| m.failure.is_some());
+    let failed = with(|m| m.is_over());
     for (index, mut cpu) in cpus.into_iter().enumerate() {
         if failed {
             // SAFETY: nothing on the stack is used again: what the abandoned frames own is leaked, and what they

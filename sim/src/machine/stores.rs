@@ -51,8 +51,16 @@ const BUFFER: usize = 12;
 /// The part of a path that names a file within its package.
 pub(crate) fn short(at: Location) -> String {
     let file = at.file();
-    let start = ["/src/", "/arch/"].iter().filter_map(|part| file.rfind(part)).min().map_or(0, |at| at + 1);
-    let file = if file.contains("shootdown-sim") || file.contains("sim/src") { "scenario" } else { &file[start..] };
+    let start = ["/src/", "/arch/"]
+        .iter()
+        .filter_map(|part| file.rfind(part))
+        .min()
+        .map_or(0, |at| at + 1);
+    let file = if file.contains("shootdown-sim") || file.contains("sim/src") {
+        "scenario"
+    } else {
+        &file[start..]
+    };
     format!("{file}:{}", at.line())
 }
 
@@ -62,20 +70,33 @@ impl Machine {
         let cpu = self.acting();
         let value = self.own_view(cpu, word);
         if self.probe.is_none() {
-            let Some(line) = self.line(word, at) else { return value };
+            let Some(line) = self.line(word, at) else {
+                return value;
+            };
             let epoch = self.cpus[cpu].epoch;
             self.lines.read(line, cpu, epoch);
         }
-        self.note(|m| format!("load  {} -> {}   {}", m.name(word), m.show(word, value), short(at)));
+        self.note(|m| {
+            format!(
+                "load  {} -> {}   {}",
+                m.name(word),
+                m.show(word, value),
+                short(at)
+            )
+        });
         value
     }
 
     /// The value of a word as `cpu` sees it.
     pub(crate) fn own_view(&self, cpu: usize, word: &AtomicU64) -> u64 {
-        let own = self.cpus[cpu].buffer.iter().rev().find_map(|buffered| match buffered {
-            Buffered::Word { word: at, value } if core::ptr::eq(*at, word) => Some(*value),
-            _ => None,
-        });
+        let own = self.cpus[cpu]
+            .buffer
+            .iter()
+            .rev()
+            .find_map(|buffered| match buffered {
+                Buffered::Word { word: at, value } if core::ptr::eq(*at, word) => Some(*value),
+                _ => None,
+            });
         own.unwrap_or_else(|| word.load(Relaxed))
     }
 
@@ -85,7 +106,14 @@ impl Machine {
             word.store(value, Relaxed);
             return;
         }
-        self.note(|m| format!("store {} = {}   {}", m.name(word), m.show(word, value), short(at)));
+        self.note(|m| {
+            format!(
+                "store {} = {}   {}",
+                m.name(word),
+                m.show(word, value),
+                short(at)
+            )
+        });
         self.judge_publication(word, value);
         let cpu = self.current;
         self.cpus[cpu].published = false;
@@ -114,7 +142,12 @@ impl Machine {
         self.lines.read(line, cpu, epoch);
         self.note(|m| {
             let new = new.map_or(String::from("unchanged"), |new| m.show(word, new));
-            format!("rmw   {} {} -> {new}   {}", m.name(word), m.show(word, old), short(at))
+            format!(
+                "rmw   {} {} -> {new}   {}",
+                m.name(word),
+                m.show(word, old),
+                short(at)
+            )
         });
         let Some(new) = new else { return Err(old) };
         self.judge_publication(word, new);
@@ -126,10 +159,16 @@ impl Machine {
     fn line(&mut self, word: &AtomicU64, at: Location) -> Option<super::lines::LineId> {
         let line = self.lines.find(core::ptr::from_ref(word) as usize);
         match line {
-            None => self.fail(format!("a shared word outside of slots, spaces and the flusher is used at {}", short(at))),
+            None => self.fail(format!(
+                "a shared word outside of slots, spaces and the flusher is used at {}",
+                short(at)
+            )),
             Some(line) if self.lines.is_freed(line) => {
                 let name = self.name(word);
-                self.fail(format!("{name} is used at {} after its memory was given back", short(at)));
+                self.fail(format!(
+                    "{name} is used at {} after its memory was given back",
+                    short(at)
+                ));
             }
             Some(_) => {}
         }
@@ -144,7 +183,10 @@ impl Machine {
         match CpuSlot::loaded_word_id(value) {
             Some(id) => {
                 let state = if value & 1 != 0 { "lazy" } else { "used" };
-                format!("{state} space {}", id.saturating_sub(self.oracle.first_space) + 1)
+                format!(
+                    "{state} space {}",
+                    id.saturating_sub(self.oracle.first_space) + 1
+                )
             }
             None => String::from(["OFFLINE", "SWITCHING", "KERNEL", "?"][value as usize & 3]),
         }
@@ -160,7 +202,13 @@ impl Machine {
         self.note(|m| format!("store table {table}[{index}] = {}", show_entry(m, value)));
         self.cpus[cpu].published = false;
         self.store_sequence += 1;
-        let store = EntryStore { table, index, value, sequence: self.store_sequence, change };
+        let store = EntryStore {
+            table,
+            index,
+            value,
+            sequence: self.store_sequence,
+            change,
+        };
         match self.mode {
             Mode::X86 { .. } => self.buffer(cpu, Buffered::Entry(store)),
             Mode::Arm => {
@@ -173,10 +221,16 @@ impl Machine {
 
     /// Loads from a page table on the running CPU.
     pub(crate) fn load_entry(&mut self, table: u16, index: usize) -> u64 {
-        let own = self.cpus[self.current].buffer.iter().rev().find_map(|buffered| match buffered {
-            Buffered::Entry(store) if (store.table, store.index) == (table, index) => Some(store.value),
-            _ => None,
-        });
+        let own = self.cpus[self.current]
+            .buffer
+            .iter()
+            .rev()
+            .find_map(|buffered| match buffered {
+                Buffered::Entry(store) if (store.table, store.index) == (table, index) => {
+                    Some(store.value)
+                }
+                _ => None,
+            });
         own.unwrap_or(self.memory.frames[usize::from(table)].entries[index])
     }
 
@@ -189,14 +243,18 @@ impl Machine {
 
     /// The oldest store of `cpu`'s buffer reaches memory.
     pub(crate) fn drain(&mut self, cpu: usize) {
-        let Some(store) = self.cpus[cpu].buffer.pop_front() else { return };
+        let Some(store) = self.cpus[cpu].buffer.pop_front() else {
+            return;
+        };
         self.tally.drains += 1;
         match store {
             Buffered::Word { word, value } => {
                 // SAFETY: `store` buffers only words of registered memory, and the scenario keeps what it has
                 // registered until the run is over.
                 let word = unsafe { &*word };
-                self.note_for(cpu, |m| format!("  drain {} = {}", m.name(word), m.show(word, value)));
+                self.note_for(cpu, |m| {
+                    format!("  drain {} = {}", m.name(word), m.show(word, value))
+                });
                 self.write_word(word, value);
             }
             Buffered::Entry(store) => {
@@ -218,14 +276,22 @@ impl Machine {
         self.memory.frames[usize::from(store.table)].walked[store.index] = store.value;
         let time = self.tick();
         self.note_for(cpu, |m| {
-            format!("  walkers see table {}[{}] = {}", store.table, store.index, show_entry(m, store.value))
+            format!(
+                "  walkers see table {}[{}] = {}",
+                store.table,
+                store.index,
+                show_entry(m, store.value)
+            )
         });
-        self.oracle.committed(cpu, store.sequence, &store.change, time);
+        self.oracle
+            .committed(cpu, store.sequence, &store.change, time);
     }
 
     fn write_word(&mut self, word: &AtomicU64, value: u64) {
         word.store(value, Relaxed);
-        let Some(line) = self.lines.find(core::ptr::from_ref(word) as usize) else { return };
+        let Some(line) = self.lines.find(core::ptr::from_ref(word) as usize) else {
+            return;
+        };
         for cpu in 0..self.cpus.len() {
             let it = &mut self.cpus[cpu];
             if self.lines.has_read(line, cpu, it.epoch) {
@@ -247,30 +313,50 @@ fn show_entry(machine: &Machine, entry: u64) -> String {
     let generation = machine.memory.generation(frame).unwrap_or(0);
     debug_assert!(physical_address(frame) == entry & 0xf_ffff_f000);
     let what = if entry & LEAF != 0 { "frame" } else { "table" };
-    let right = if entry & (LEAF | WRITABLE) == LEAF { " read-only" } else { "" };
+    let right = if entry & (LEAF | WRITABLE) == LEAF {
+        " read-only"
+    } else {
+        ""
+    };
     format!("{what} {frame}.{generation}{right}")
 }
 
 impl Change {
     /// A translation of one page.
     pub(crate) fn page(scope: u8, page: u8) -> Self {
-        Self { scope, pages: 1 << page, ..Self::default() }
+        Self {
+            scope,
+            pages: 1 << page,
+            ..Self::default()
+        }
     }
 
     /// A region's large page.
     pub(crate) fn large(scope: u8, region: u8) -> Self {
-        Self { scope, level: 1, pages: 0xf << (region * layout::PAGES_OF_REGION), ..Self::default() }
+        Self {
+            scope,
+            level: 1,
+            pages: 0xf << (region * layout::PAGES_OF_REGION),
+            ..Self::default()
+        }
     }
 
     /// A region's table, with all that it maps.
     pub(crate) fn table(scope: u8, region: u8) -> Self {
-        Self { tables: 1 << region, ..Self::large(scope, region) }
+        Self {
+            tables: 1 << region,
+            ..Self::large(scope, region)
+        }
     }
 }
 
 /// As [`short`], for the place of a panic.
 pub(crate) fn short_panic(at: &std::panic::Location<'_>) -> String {
     let file = at.file();
-    let start = ["/src/", "/arch/"].iter().filter_map(|part| file.rfind(part)).min().map_or(0, |at| at + 1);
+    let start = ["/src/", "/arch/"]
+        .iter()
+        .filter_map(|part| file.rfind(part))
+        .min()
+        .map_or(0, |at| at + 1);
     format!("{}:{}", &file[start..], at.line())
 }

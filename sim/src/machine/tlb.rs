@@ -77,15 +77,26 @@ impl Entry {
 
     /// For the trace.
     pub(crate) fn show(&self) -> String {
-        let tag = if self.global { String::from("global") } else { format!("tag {}", self.tag) };
+        let tag = if self.global {
+            String::from("global")
+        } else {
+            format!("tag {}", self.tag)
+        };
         let what = match self.kind {
             Kind::Page => "page",
             Kind::Large => "2M page",
             Kind::Region => "table of",
             Kind::Top => "upper table of",
         };
-        let right = if self.kind.is_leaf() && !self.writable { " read-only" } else { "" };
-        format!("{what} {:#x} -> frame {}.{}{right} ({tag})", self.base, self.frame, self.generation)
+        let right = if self.kind.is_leaf() && !self.writable {
+            " read-only"
+        } else {
+            ""
+        };
+        format!(
+            "{what} {:#x} -> frame {}.{}{right} ({tag})",
+            self.base, self.frame, self.generation
+        )
     }
 }
 
@@ -100,13 +111,19 @@ pub(crate) struct Tlb {
 impl Tlb {
     /// The translation for `address`; the oldest, if there are several.
     pub(crate) fn translation(&self, tag: u16, address: u64) -> Option<Entry> {
-        let hits = self.entries.iter().filter(|entry| entry.kind.is_leaf() && entry.serves(tag) && entry.covers(address));
+        let hits = self
+            .entries
+            .iter()
+            .filter(|entry| entry.kind.is_leaf() && entry.serves(tag) && entry.covers(address));
         hits.min_by_key(|entry| entry.oldest()).copied()
     }
 
     /// The cached table of `kind` for `address`.
     pub(crate) fn table(&self, kind: Kind, tag: u16, address: u64) -> Option<Entry> {
-        let hits = self.entries.iter().filter(|entry| entry.kind == kind && entry.serves(tag) && entry.covers(address));
+        let hits = self
+            .entries
+            .iter()
+            .filter(|entry| entry.kind == kind && entry.serves(tag) && entry.covers(address));
         hits.min_by_key(|entry| entry.oldest()).copied()
     }
 

@@ -43,15 +43,26 @@ impl Machine {
         let it = &self.cpus[cpu];
         let (root, tag) = match self.mode {
             Mode::X86 { .. } => {
-                let tag = if it.cr4 & x86::CR4_PCIDE != 0 { it.root as u16 & 0xfff } else { 0 };
+                let tag = if it.cr4 & x86::CR4_PCIDE != 0 {
+                    it.root as u16 & 0xfff
+                } else {
+                    0
+                };
                 (frame_of(it.root & x86::ROOT_MASK), tag)
             }
             Mode::Arm if address >> 63 != 0 => {
                 (frame_of(self.memory.kernel_root()), (it.root >> 48) as u16)
             }
-            Mode::Arm => (frame_of(it.root & super::arm::ROOT_MASK), (it.root >> 48) as u16),
+            Mode::Arm => (
+                frame_of(it.root & super::arm::ROOT_MASK),
+                (it.root >> 48) as u16,
+            ),
         };
-        let scope = if address >> 63 != 0 { 0 } else { self.oracle.scope_of_root(root) };
+        let scope = if address >> 63 != 0 {
+            0
+        } else {
+            self.oracle.scope_of_root(root)
+        };
         Context { root, tag, scope }
     }
 
@@ -79,7 +90,8 @@ impl Machine {
                 }
                 return None;
             }
-            let entry = self.memory.frames[usize::from(table)].walked[layout::entry_of(address, level)];
+            let entry =
+                self.memory.frames[usize::from(table)].walked[layout::entry_of(address, level)];
             if entry & PRESENT == 0 {
                 return None;
             }
@@ -132,12 +144,21 @@ impl Machine {
     }
 
     /// `cpu` uses a page; the oracle judges the translation. `space` is whose memory it means.
-    pub(crate) fn access(&mut self, cpu: usize, page: u8, access: Access, space: Option<u8>) -> Outcome {
+    pub(crate) fn access(
+        &mut self,
+        cpu: usize,
+        page: u8,
+        access: Access,
+        space: Option<u8>,
+    ) -> Outcome {
         let address = layout::address(page);
         let tag = self.context(cpu, address).tag;
         self.tally.accesses += 1;
         let fetched = &self.cpus[cpu].tlb.fetched;
-        let late = fetched.iter().find(|entry| entry.covers(address) && entry.serves(tag)).copied();
+        let late = fetched
+            .iter()
+            .find(|entry| entry.covers(address) && entry.serves(tag))
+            .copied();
         let cached = late.or_else(|| self.cpus[cpu].tlb.translation(tag, address));
         let hit = cached.is_some();
         let Some(entry) = cached.or_else(|| self.walk(cpu, address)) else {
@@ -145,9 +166,17 @@ impl Machine {
             return Outcome::Fault;
         };
         self.note_for(cpu, |_| {
-            format!("{access:?} {address:#x}: {} {}", if hit { "hit" } else { "walk" }, entry.show())
+            format!(
+                "{access:?} {address:#x}: {} {}",
+                if hit { "hit" } else { "walk" },
+                entry.show()
+            )
         });
         self.judge_use(cpu, page, &entry, space);
-        if access == Access::Write && !entry.writable { Outcome::ReadOnly } else { Outcome::Done }
+        if access == Access::Write && !entry.writable {
+            Outcome::ReadOnly
+        } else {
+            Outcome::Done
+        }
     }
 }

@@ -33,7 +33,11 @@ impl Machine {
         self.note(|_| format!("invlpg {addr:#x}"));
         let tag = self.current_tag();
         self.cpus[cpu].tlb.drop_where(|entry| {
-            if entry.kind.is_leaf() { entry.covers(addr) && entry.serves(tag) } else { entry.tag == tag }
+            if entry.kind.is_leaf() {
+                entry.covers(addr) && entry.serves(tag)
+            } else {
+                entry.tag == tag
+            }
         });
     }
 
@@ -45,7 +49,9 @@ impl Machine {
             return self.fail(String::from("#UD: INVPCID on a CPU without it"));
         }
         if pcid != 0 && !self.pcids_enabled() || pcid > 0xfff {
-            return self.fail(format!("#GP: INVPCID of PCID {pcid} while CR4.PCIDE is clear or beyond 12 bits"));
+            return self.fail(format!(
+                "#GP: INVPCID of PCID {pcid} while CR4.PCIDE is clear or beyond 12 bits"
+            ));
         }
         self.cpus[cpu].tlb.drop_where(|entry| match kind {
             InvpcidKind::Address => entry.tag == pcid && !entry.global && entry.covers(addr),
@@ -63,7 +69,10 @@ impl Machine {
         self.note(|m| {
             let root = frame_of(value & ROOT_MASK);
             let scope = m.oracle.scope_of_root(root);
-            format!("cr3 = root {root} of scope {scope}, pcid {tag}{}", if keep { ", no flush" } else { "" })
+            format!(
+                "cr3 = root {root} of scope {scope}, pcid {tag}{}",
+                if keep { ", no flush" } else { "" }
+            )
         });
         let pcids = self.pcids_enabled();
         if !pcids && (keep || tag != 0) {
@@ -76,7 +85,9 @@ impl Machine {
         if !pcids {
             self.cpus[cpu].tlb.drop_where(|entry| !entry.global);
         } else if !keep {
-            self.cpus[cpu].tlb.drop_where(|entry| entry.tag == tag && !entry.global);
+            self.cpus[cpu]
+                .tlb
+                .drop_where(|entry| entry.tag == tag && !entry.global);
         }
         self.cpus[cpu].root = value & !NO_FLUSH;
         self.oracle_judges_presence(cpu);
@@ -89,7 +100,9 @@ impl Machine {
         let old = self.cpus[cpu].cr4;
         let has_pcid = matches!(self.mode, Mode::X86 { pcid: true, .. });
         if value & !old & CR4_PCIDE != 0 && (self.cpus[cpu].root & 0xfff != 0 || !has_pcid) {
-            return self.fail(String::from("#GP: CR4.PCIDE is set with CR3[11:0] not 0, or on a CPU without PCIDs"));
+            return self.fail(String::from(
+                "#GP: CR4.PCIDE is set with CR3[11:0] not 0, or on a CPU without PCIDs",
+            ));
         }
         if (value ^ old) & CR4_PGE != 0 || old & !value & CR4_PCIDE != 0 {
             self.cpus[cpu].tlb.drop_where(|_| true);

@@ -4,13 +4,7 @@ use std::rc::Rc;
 
 use shootdown::{Outer, Pending, Platform, Request, RetireError, Space};
 
-use super::{
-    backend::Backend,
-    edit::Edit,
-    op::Manner,
-    owner::Owner,
-    world::{Place, World},
-};
+use super::{backend::Backend, edit::Edit, op::Manner, owner::Owner, world::World};
 use crate::machine::{
     current::with,
     interrupts::user_access_ok,
@@ -50,7 +44,13 @@ pub(crate) fn inside<R>(act: impl FnOnce() -> R) -> R {
 
 impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
     pub(crate) fn new(world: &'w World<F, W>, index: usize) -> Self {
-        Self { world, index, space: None, lazy: Vec::new(), abandoned: false }
+        Self {
+            world,
+            index,
+            space: None,
+            lazy: Vec::new(),
+            abandoned: false,
+        }
     }
 
     pub(crate) fn flusher(&self) -> &'w F {
@@ -63,6 +63,7 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
 
     /// Comes online.
     pub(crate) fn online(&mut self) {
+        with(|m| m.cpus[self.index].listens = true);
         match self.flusher().online() {
             Ok(()) => with(|m| {
                 m.cpus[self.index].exempt = false;
@@ -77,6 +78,7 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
         self.uses(None);
         with(|m| m.cpus[self.index].exempt = true);
         self.flusher().offline();
+        with(|m| m.cpus[self.index].listens = false);
         self.forget();
         point();
         point();
@@ -90,35 +92,49 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
     }
 
     /// Begins an operation on a space, unless it is about to retire.
-    pub(crate) fn begin(&self, space: u8) -> Option<(&'w Place<W>, Rc<Owner<W>>)> {
-        let place = self.world.places.get(usize::from(space))?;
-        if place.retiring.get() {
-            return None;
-        }
-        place.ops.set(place.ops.get() + 1);
-        Some((place, Rc::clone(&place.owner.borrow())))
+    pub(crate) fn begin(&self, space: u8) -> Option<Rc<Owner<W>>> {
+        let owner = Rc::clone(&self.world.places.get(usize::from(space))?.borrow());
+        owner.begin().then_some(owner)
     }
 
-    pub(crate) fn end(&self, place: &Place<W>) {
-        place.ops.set(place.ops.get() - 1);
+    /// Ends an operation. The last one on a space that has retired meanwhile gives back what the space had.
+    pub(crate) fn end(&self, owner: &Owner<W>) {
+        if owner.end() {
+            self.bury(owner);
+        }
     }
 
     pub(crate) fn switch(&mut self, space: u8, masked: bool) {
-        let Some((place, owner)) = self.begin(space) else { return };
+        let Some(owner) = self.begin(space) else {
+            return;
+        };
         let state = masked.then(F::Platform::irq_save);
         F::Platform::pin();
         self.uses(None);
         // SAFETY: no code of the simulated machine is translated; spaces live until the run is over.
-        unsafe { self.flusher().switch(space_of(&owner)) };
-        with(|m| m.judge_readiness(self.index));
-        self.uses(Some(owner.scope));
+        owner.at_ease(|| unsafe { self.flusher().switch(space_of(&owner)) });
+        self.use_it(&owner);
         F::Platform::unpin();
         self.forget();
-        self.space = Some(owner);
+        self.space = Some(Rc::clone(&owner));
         if let Some(state) = state {
             F::Platform::irq_restore(state);
         }
-        self.end(place);
+        self.end(&owner);
+    }
+
+    /// User code on this CPU may run from now on.
+    fn use_it(&self, owner: &Owner<W>) {
+        with(|m| {
+            if owner.retired.get() {
+                m.fail(format!(
+                    "space {} was loaded though it has retired",
+                    owner.scope
+                ));
+            }
+            m.judge_readiness(self.index);
+        });
+        self.uses(Some(owner.scope));
     }
 
     pub(crate) fn unload(&mut self) {
@@ -137,23 +153,25 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
 
     pub(crate) fn lazy_leave(&mut self) {
         let Some(outer) = self.lazy.pop() else { return };
-        let Some(owner) = self.space.clone().filter(|owner| !self.abandoned && !owner.retired.get()) else { return };
-        let places = &self.world.places;
-        let Some(place) = places.iter().find(|place| place.owner.borrow().scope == owner.scope) else { return };
-        if place.retiring.get() {
+        let Some(owner) = self
+            .space
+            .clone()
+            .filter(|owner| !self.abandoned && !owner.retired.get())
+        else {
+            return;
+        };
+        if !owner.begin() {
             self.lazy.push(outer);
             return;
         }
-        place.ops.set(place.ops.get() + 1);
         F::Platform::pin();
         // SAFETY: no code of the simulated machine is translated; spaces live until the run is over.
-        unsafe { self.flusher().lazy_leave(outer, space_of(&owner)) };
+        owner.at_ease(|| unsafe { self.flusher().lazy_leave(outer, space_of(&owner)) });
         F::Platform::unpin();
         if self.lazy.is_empty() {
-            with(|m| m.judge_readiness(self.index));
-            self.uses(Some(owner.scope));
+            self.use_it(&owner);
         }
-        self.end(place);
+        self.end(&owner);
     }
 
     pub(crate) fn abandon(&mut self) {
@@ -162,7 +180,9 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
 
     /// The space that user code on this CPU runs in.
     fn used(&self) -> Option<Rc<Owner<W>>> {
-        self.space.clone().filter(|_| self.lazy.is_empty() && with(|m| m.cpus[self.index].uses.is_some()))
+        self.space
+            .clone()
+            .filter(|_| self.lazy.is_empty() && with(|m| m.cpus[self.index].uses.is_some()))
     }
 
     /// A user access, with the faults it takes.
@@ -175,7 +195,9 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
             Outcome::Done => {}
             Outcome::Fault if demand => {
                 let places = &self.world.places;
-                let space = places.iter().position(|place| place.owner.borrow().scope == owner.scope);
+                let space = places
+                    .iter()
+                    .position(|place| place.borrow().scope == owner.scope);
                 if let Some(space) = space {
                     self.map(space as u8, page, true);
                 }
@@ -239,7 +261,12 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
     }
 
     /// Changes tables under their lock, then flushes.
-    pub(crate) fn change(&self, owner: &Owner<W>, manner: Manner, change: impl FnOnce(&mut Edit<'_, W>)) {
+    pub(crate) fn change(
+        &self,
+        owner: &Owner<W>,
+        manner: Manner,
+        change: impl FnOnce(&mut Edit<'_, W>),
+    ) {
         let state = manner.masked.then(F::Platform::irq_save);
         self.lock(owner, manner.masked);
         let mut edit = Edit::new(owner, self.world.setup.kernel_global);
@@ -256,9 +283,11 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
                 owner.lock.unlock();
             }
             let flush = with(|m| m.begin_flush(promise));
-            let pending = self.start(owner, request);
-            inside(|| pending.wait());
-            complete(flush);
+            owner.at_ease(|| {
+                let pending = self.start(owner, request);
+                inside(|| pending.wait());
+                complete(flush);
+            });
             if outside {
                 owner.mark_plain(edit.changed, false);
             } else {
@@ -277,16 +306,21 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
         for (table, index, value) in &edit.makes {
             super::owner::store(*table, *index, *value, Default::default());
         }
-        if let Some(range) = edit.range(self.flusher().paging()).filter(|_| !edit.makes.is_empty()) {
+        if let Some(range) = edit
+            .range(self.flusher().paging())
+            .filter(|_| !edit.makes.is_empty())
+        {
             self.flusher().mapped(&range);
         }
     }
 
     /// Maps a page. If its entry was cleared by someone whose flush is still to come, that is done first.
     pub(crate) fn map(&self, space: u8, page: u8, writable: bool) {
-        let Some((place, owner)) = self.begin(space) else { return };
+        let Some(owner) = self.begin(space) else {
+            return;
+        };
         self.map_in(&owner, page, writable);
-        self.end(place);
+        self.end(&owner);
     }
 
     pub(crate) fn map_in(&self, owner: &Owner<W>, page: u8, writable: bool) {
@@ -318,7 +352,12 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
             return;
         }
         let Some(space) = &owner.space else { return };
-        let promise = Promise { scope: owner.scope, pages: 1 << page, hard: false, tables: false };
+        let promise = Promise {
+            scope: owner.scope,
+            pages: 1 << page,
+            hard: false,
+            tables: false,
+        };
         if space.flush_pending() {
             let mut edit = Edit::new(owner, false);
             edit.include(page);
@@ -326,7 +365,11 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
                 edit.frees_tables();
             }
             let (request, _) = edit.request(self.flusher().paging(), false, 0);
-            let promise = Promise { hard: request.reaches_lazy(), tables: request.frees_tables(), ..promise };
+            let promise = Promise {
+                hard: request.reaches_lazy(),
+                tables: request.frees_tables(),
+                ..promise
+            };
             let flush = with(|m| m.begin_flush(promise));
             self.start(owner, request).wait();
             complete(flush);
@@ -335,25 +378,31 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
         }
     }
 
-    /// Ends a space, if no operation on it is under way, and puts a new one in its place.
-    pub(crate) fn retire(&self, space: u8) {
+    /// Ends a space, unless operations on it are under way, and puts a new one in its place.
+    pub(crate) fn retire(&self, space: u8, eager: bool) {
         let place = &self.world.places[usize::from(space)];
-        if place.retiring.get() || place.ops.get() != 0 {
+        let owner = Rc::clone(&place.borrow());
+        if owner.retiring.get() || owner.retired.get() || !owner.is_quiet(eager) {
             return;
         }
-        let owner = Rc::clone(&place.owner.borrow());
-        place.retiring.set(true);
+        owner.retiring.set(true);
+        let busy = owner.is_busy();
+        with(|m| m.may_find_retired |= busy);
         match self.flusher().retire(space_of(&owner)) {
             Ok(()) => {
                 owner.retired.set(true);
                 with(|m| m.judge_retired(owner.scope, owner.root));
-                self.bury(&owner);
+                if !owner.is_busy() {
+                    self.bury(&owner);
+                }
                 let root = with(|m| m.memory.take_root());
-                let new = self.flusher().space(crate::machine::physical::physical_address(root));
+                let new = self
+                    .flusher()
+                    .space(crate::machine::physical::physical_address(root));
                 match new {
                     Ok(new) => {
                         let new = with(|m| self.world.adopt(m, Some(new), root));
-                        place.owner.replace(new);
+                        place.replace(new);
                     }
                     Err(error) => with(|m| m.fail(format!("no space can be made: {error}"))),
                 }
@@ -366,7 +415,7 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
             }),
             Err(error) => with(|m| m.fail(format!("retire: {error}"))),
         }
-        place.retiring.set(false);
+        owner.retiring.set(false);
     }
 
     /// Gives back what a retired space had.
@@ -388,7 +437,7 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
         self.world.done.set(done);
         if done == with(|m| m.cpus.len()) {
             for place in &self.world.places {
-                let owner = Rc::clone(&place.owner.borrow());
+                let owner = Rc::clone(&place.borrow());
                 if let Err(error) = self.flusher().retire(space_of(&owner)) {
                     with(|m| m.fail(format!("a space that no CPU uses can't retire: {error}")));
                 }
@@ -396,12 +445,14 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
             }
         }
     }
-
 }
 
 /// The space of an owner that is not the kernel.
 pub(crate) fn space_of<const W: usize>(owner: &Owner<W>) -> &Space<W> {
-    owner.space.as_deref().unwrap_or_else(|| unreachable!("the kernel is no space"))
+    owner
+        .space
+        .as_deref()
+        .unwrap_or_else(|| unreachable!("the kernel is no space"))
 }
 
 /// Gives frames and tables back: what is used of them from now on is poison.
@@ -409,7 +460,12 @@ pub(crate) fn give_back(frames: &[u16]) {
     with(|m| {
         for frame in frames {
             let free = m.memory.put(*frame);
-            m.note(|_| format!("frame {frame} {}", if free { "is freed" } else { "is mapped less" }));
+            m.note(|_| {
+                format!(
+                    "frame {frame} {}",
+                    if free { "is freed" } else { "is mapped less" }
+                )
+            });
         }
     });
 }

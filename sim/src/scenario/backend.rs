@@ -9,7 +9,7 @@ use shootdown::{
 };
 
 use crate::{
-    machine::{Mode, arm::Arm, x86::X86},
+    machine::{Mode, arm::Arm, layout, x86::X86},
     rng::Rng,
 };
 
@@ -45,7 +45,10 @@ impl BackendKind {
     /// Whether a run of this backend can take `branch`.
     pub fn can_take(self, branch: Branch) -> bool {
         use Branch as B;
-        let arm_only = matches!(branch, B::TlbiLeaf | B::TlbiTable | B::TlbiAsid | B::TlbiKernel | B::TlbiAll);
+        let arm_only = matches!(
+            branch,
+            B::TlbiLeaf | B::TlbiTable | B::TlbiAsid | B::TlbiKernel | B::TlbiAll
+        );
         let both = matches!(
             branch,
             B::Online
@@ -76,6 +79,8 @@ pub(crate) struct Setup {
     /// arm64: only few ASIDs are left, so that they are given again.
     pub few_asids: bool,
     pub spaces: u8,
+    /// Pages on which most operations are.
+    pub hot: Option<[u8; 3]>,
     /// CPU numbers straddle a word of the masks.
     pub wide: bool,
 }
@@ -91,9 +96,16 @@ impl Setup {
             },
             kernel_global: backend == BackendKind::Broadcast || rng.chance(1, 2),
             ceiling: rng.pick(&[1, 4, 33, 33, 512]),
-            trim_after: rng.pick(&[0, 1, 3, 256]),
+            trim_after: rng.pick(&[0, 0, 1, 3, 256]),
             few_asids: rng.chance(1, 2),
             spaces: rng.pick(&[2, 2, 3, 4, 7]),
+            hot: rng.chance(1, 2).then(|| {
+                let first = rng.below(u32::from(layout::USER_PAGES)) as u8;
+                let second = (first + rng.pick(&[1, 1, 2, 4])) % layout::USER_PAGES;
+                let kernel = layout::USER_PAGES
+                    + rng.below(u32::from(layout::PAGES - layout::USER_PAGES)) as u8;
+                [first, second, kernel]
+            }),
             wide: rng.chance(1, 8),
         }
     }
@@ -160,6 +172,10 @@ impl<P: Platform, const W: usize> Backend<W> for aarch64::Broadcast<P, Arm, W, 1
 
     fn spare_tags(setup: &Setup) -> usize {
         // One of 64 is reserved.
-        if setup.few_asids { 63 - usize::from(setup.spaces) } else { 0 }
+        if setup.few_asids {
+            63 - usize::from(setup.spaces)
+        } else {
+            0
+        }
     }
 }

@@ -9,7 +9,6 @@ use super::{
     backend::Backend,
     edit::Edit,
     owner::{Found, Owner},
-    world::Place,
 };
 use crate::machine::{current::with, layout, oracle::Promise, scheduler::point};
 
@@ -28,15 +27,17 @@ impl Drop for OwnedFrame {
 struct Gathered {
     /// Pages whose translation it took away.
     changed: u32,
-    /// The pages that its flush names.
-    named: Option<(u64, u64)>,
+    /// The first and the last address that it told the gather.
+    told: Option<(u64, u64)>,
+    /// Pages that it found cleared already, perhaps by another gather, and relies on being gone.
+    cleared: u32,
     tables: bool,
 }
 
 impl Gathered {
-    fn names(&mut self, range: &Range) {
-        let (first, last) = self.named.unwrap_or((range.start(), range.last()));
-        self.named = Some((first.min(range.start()), last.max(range.last())));
+    fn tells(&mut self, range: &Range) {
+        let (first, last) = self.told.unwrap_or((range.start(), range.last()));
+        self.told = Some((first.min(range.start()), last.max(range.last())));
     }
 }
 
@@ -53,20 +54,27 @@ pub(crate) struct GatherPlan {
 
 impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
     fn range(&self, first: u64, bytes: u64, stride: Stride) -> Range {
-        match Range::new(self.flusher().paging(), first, bytes / stride.bytes(), stride) {
+        match Range::new(
+            self.flusher().paging(),
+            first,
+            bytes / stride.bytes(),
+            stride,
+        ) {
             Ok(range) => range,
             Err(error) => panic!("the scenario's range is bad: {error}"),
         }
     }
 
     pub(crate) fn gather(&self, space: u8, plan: GatherPlan, small: bool) {
-        let Some((place, owner)) = self.begin(space) else { return };
+        let Some(owner) = self.begin(space) else {
+            return;
+        };
         if small {
             self.gather_into::<FrameArray<OwnedFrame, 1>>(&owner, plan, false);
         } else {
             self.gather_into::<FrameArray<OwnedFrame, 16>>(&owner, plan, true);
         }
-        self.end(place);
+        self.end(&owner);
     }
 
     /// A container that overflows makes the gather flush in between; what its last flush then promises can't be told
@@ -92,16 +100,19 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
             }
         }
         // Long ranges are named as whole regions on arm64, see `Edit::widen`.
-        if let Some((first, last)) = done.named {
+        if let Some((first, last)) = done.told {
             let (first, last) = Edit::new(owner, false).widen(first, last);
-            if done.named != Some((first, last)) {
+            if done.told != Some((first, last)) {
                 let range = self.range(first, last - first + 1, Stride::Size4K);
                 gather.changed(range);
-                done.names(&range);
+                done.tells(&range);
             }
         }
         owner.lock.unlock();
-        let pages = done.named.map_or(0, |(first, last)| layout::pages_between(first, last));
+        let told = done
+            .told
+            .map_or(0, |(first, last)| layout::pages_between(first, last));
+        let pages = told | done.cleared;
         let overlapped = owner.foreign(true) & !owner.foreign(false) & pages & !done.changed != 0;
         let promise = Promise {
             scope: owner.scope,
@@ -118,8 +129,13 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         drop(frames);
     }
 
-    fn gather_page<B>(&self, owner: &Owner<W>, page: u8, gather: &mut Gather<'_, F, B, W>, done: &mut Gathered)
-    where
+    fn gather_page<B>(
+        &self,
+        owner: &Owner<W>,
+        page: u8,
+        gather: &mut Gather<'_, F, B, W>,
+        done: &mut Gathered,
+    ) where
         B: FrameBag<Frame = OwnedFrame> + Default,
     {
         if !owner.is_settled(page) {
@@ -128,40 +144,55 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         let found = owner.find(page);
         let region = layout::region_of(page);
         let range = match found {
-            Found::Large(..) => self.range(layout::region_address(region), layout::REGION_BYTES, Stride::Size2M),
-            _ => self.range(layout::address(page), layout::entry_bytes(0), Stride::Size4K),
+            Found::Large(..) => self.range(
+                layout::region_address(region),
+                layout::REGION_BYTES,
+                Stride::Size2M,
+            ),
+            _ => self.range(
+                layout::address(page),
+                layout::entry_bytes(0),
+                Stride::Size4K,
+            ),
         };
         let mut edit = Edit::new(owner, false);
         match edit.clear(page) {
             Some(frame) => {
                 owner.mark_gathered(edit.changed & !done.changed, true);
                 done.changed |= edit.changed;
-                done.names(&range);
+                done.tells(&range);
                 gather.unmapped(range, OwnedFrame(frame));
             }
-            // Cleared already, perhaps by another gather: this one relies on its being gone.
-            None if matches!(found, Found::NoTable | Found::Nothing) => {
-                done.names(&range);
-                gather.changed(range);
-            }
+            None if matches!(found, Found::NoTable | Found::Nothing) => done.cleared |= 1 << page,
             None => {}
         }
     }
 
-    fn gather_table<B>(&self, owner: &Owner<W>, region: u8, gather: &mut Gather<'_, F, B, W>, done: &mut Gathered)
-    where
+    fn gather_table<B>(
+        &self,
+        owner: &Owner<W>,
+        region: u8,
+        gather: &mut Gather<'_, F, B, W>,
+        done: &mut Gathered,
+    ) where
         B: FrameBag<Frame = OwnedFrame> + Default,
     {
         if !owner.is_region_settled(region) {
             return;
         }
         let mut edit = Edit::new(owner, false);
-        let Some((table, frames)) = edit.unlink(region, false, true) else { return };
+        let Some((table, frames)) = edit.unlink(region, false, true) else {
+            return;
+        };
         owner.mark_gathered(edit.changed & !done.changed, true);
         done.changed |= edit.changed;
         done.tables = true;
-        let range = self.range(layout::region_address(region), layout::REGION_BYTES, Stride::Size4K);
-        done.names(&range);
+        let range = self.range(
+            layout::region_address(region),
+            layout::REGION_BYTES,
+            Stride::Size4K,
+        );
+        done.tells(&range);
         gather.changed_with(range, ChangeFlags::TABLES_FREED);
         for frame in frames {
             gather.unmapped(range, OwnedFrame(frame));
@@ -170,12 +201,7 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
     }
 
     /// Clears a page under the lock, and leaves its flush for later.
-    fn clear_for_later<'a>(
-        &self,
-        place: &'a Place<W>,
-        owner: Rc<Owner<W>>,
-        page: u8,
-    ) -> Option<Later<'a, W>> {
+    fn clear_for_later(&self, owner: Rc<Owner<W>>, page: u8) -> Option<Later<W>> {
         self.lock(&owner, false);
         let mut edit = Edit::new(&owner, false);
         if owner.is_settled(page)
@@ -186,7 +212,12 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         let later = (!edit.is_empty()).then(|| {
             let paging = self.flusher().paging();
             let (request, promise) = edit.request(paging, false, owner.foreign(true));
-            (edit.changed, core::mem::take(&mut edit.frees), request, promise)
+            (
+                edit.changed,
+                core::mem::take(&mut edit.frees),
+                request,
+                promise,
+            )
         });
         if let Some((changed, ..)) = &later {
             owner.mark_plain(*changed, true);
@@ -194,19 +225,25 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         drop(edit);
         owner.lock.unlock();
         match later {
-            Some((changed, frees, request, promise)) => Some(Later { place, owner, changed, frees, request, promise }),
+            Some((changed, frees, request, promise)) => Some(Later {
+                owner,
+                changed,
+                frees,
+                request,
+                promise,
+            }),
             None => {
-                self.end(place);
+                self.end(&owner);
                 None
             }
         }
     }
 
-    fn members(&self, members: [(u8, u8); 3]) -> Vec<Later<'_, W>> {
+    fn members(&self, members: [(u8, u8); 3]) -> Vec<Later<W>> {
         let mut list = Vec::new();
         for (space, page) in members {
-            if let Some((place, owner)) = self.begin(space) {
-                list.extend(self.clear_for_later(place, owner, page));
+            if let Some(owner) = self.begin(space) {
+                list.extend(self.clear_for_later(owner, page));
             }
         }
         list
@@ -237,7 +274,12 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         let later = self.members(members);
         let mut open: Vec<_> = later
             .iter()
-            .map(|member| (with(|m| m.begin_flush(member.promise)), self.start(&member.owner, member.request)))
+            .map(|member| {
+                (
+                    with(|m| m.begin_flush(member.promise)),
+                    self.start(&member.owner, member.request),
+                )
+            })
             .collect();
         if !open.is_empty() {
             let by = usize::from(rotate) % open.len();
@@ -253,17 +295,16 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         }
     }
 
-    fn settle(&self, member: Later<'_, W>) {
+    fn settle(&self, member: Later<W>) {
         member.owner.mark_plain(member.changed, false);
         give_back(&member.frees);
-        self.end(member.place);
+        self.end(&member.owner);
     }
 }
 
 /// A change whose flush is still to be started.
 #[derive(Debug)]
-struct Later<'a, const W: usize> {
-    place: &'a Place<W>,
+struct Later<const W: usize> {
     owner: Rc<Owner<W>>,
     changed: u32,
     frees: Vec<u16>,

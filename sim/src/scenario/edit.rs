@@ -50,7 +50,11 @@ impl<'a, const W: usize> Edit<'a, W> {
 
     fn leaf(&self, frame: u16, writable: bool) -> u64 {
         let right = if writable { WRITABLE } else { 0 };
-        let global = if self.owner.is_kernel() && self.kernel_global { GLOBAL } else { 0 };
+        let global = if self.owner.is_kernel() && self.kernel_global {
+            GLOBAL
+        } else {
+            0
+        };
         entry(frame, LEAF | right | global)
     }
 
@@ -117,7 +121,12 @@ impl<'a, const W: usize> Edit<'a, W> {
             Found::NoTable | Found::Nothing => None,
             Found::Page(table, entry) => {
                 self.small_page(page);
-                self.store(table, index_of_page(page), 0, Change::page(self.owner.scope, page));
+                self.store(
+                    table,
+                    index_of_page(page),
+                    0,
+                    Change::page(self.owner.scope, page),
+                );
                 Some(frame_of(entry))
             }
             Found::Large(middle, entry) => {
@@ -126,7 +135,12 @@ impl<'a, const W: usize> Edit<'a, W> {
                     return None;
                 }
                 self.large_page(region);
-                self.store(middle, index_of_region(region), 0, Change::large(self.owner.scope, region));
+                self.store(
+                    middle,
+                    index_of_region(region),
+                    0,
+                    Change::large(self.owner.scope, region),
+                );
                 Some(frame_of(entry))
             }
         }
@@ -156,7 +170,9 @@ impl<'a, const W: usize> Edit<'a, W> {
     pub(crate) fn permit(&mut self, page: u8) -> bool {
         let (table, index, entry) = match self.owner.find(page) {
             Found::Page(table, entry) => (table, index_of_page(page), entry),
-            Found::Large(middle, entry) => (middle, index_of_region(layout::region_of(page)), entry),
+            Found::Large(middle, entry) => {
+                (middle, index_of_region(layout::region_of(page)), entry)
+            }
             _ => return false,
         };
         if entry & WRITABLE == 0 {
@@ -172,7 +188,12 @@ impl<'a, const W: usize> Edit<'a, W> {
             self.flags |= ChangeFlags::ATTRIBUTES_CHANGED;
             let frame = with(|m| m.memory.take());
             let leaf = self.leaf(frame, entry & WRITABLE != 0);
-            self.replace(table, index_of_page(page), leaf, Change::page(self.owner.scope, page));
+            self.replace(
+                table,
+                index_of_page(page),
+                leaf,
+                Change::page(self.owner.scope, page),
+            );
             self.frees.push(frame_of(entry));
         }
     }
@@ -188,11 +209,18 @@ impl<'a, const W: usize> Edit<'a, W> {
         let mut frames = Vec::new();
         let first = region * layout::PAGES_OF_REGION;
         for page in first..first + layout::PAGES_OF_REGION {
-            let Found::Page(_, leaf) = self.owner.find(page) else { continue };
+            let Found::Page(_, leaf) = self.owner.find(page) else {
+                continue;
+            };
             frames.push(frame_of(leaf));
             self.small_page(page);
             if zap {
-                self.store(table, index_of_page(page), 0, Change::page(self.owner.scope, page));
+                self.store(
+                    table,
+                    index_of_page(page),
+                    0,
+                    Change::page(self.owner.scope, page),
+                );
             }
         }
         self.small_page(first);
@@ -200,21 +228,32 @@ impl<'a, const W: usize> Edit<'a, W> {
             self.concerns(layout::region_address(region), layout::REGION_BYTES);
         }
         self.flags |= ChangeFlags::TABLES_FREED;
-        self.store(middle, index_of_region(region), 0, Change::table(self.owner.scope, region));
+        self.store(
+            middle,
+            index_of_region(region),
+            0,
+            Change::table(self.owner.scope, region),
+        );
         Some((table, frames))
     }
 
     /// Unlinks the table of regions with all that it leads to.
     pub(crate) fn unlink_top(&mut self) {
-        let Some(middle) = self.owner.middle() else { return };
+        let Some(middle) = self.owner.middle() else {
+            return;
+        };
         for region in 0..layout::USER_REGIONS {
-            let Some((_, entry)) = self.owner.region(region) else { continue };
+            let Some((_, entry)) = self.owner.region(region) else {
+                continue;
+            };
             if entry & PRESENT == 0 {
                 continue;
             }
             if entry & LEAF == 0 {
                 for page in 0..layout::PAGES_OF_REGION {
-                    if let Found::Page(_, leaf) = self.owner.find(region * layout::PAGES_OF_REGION + page) {
+                    if let Found::Page(_, leaf) =
+                        self.owner.find(region * layout::PAGES_OF_REGION + page)
+                    {
                         self.frees.push(frame_of(leaf));
                     }
                 }
@@ -235,7 +274,9 @@ impl<'a, const W: usize> Edit<'a, W> {
 
     /// Splits a large page into small ones, or makes one of a region's small pages.
     pub(crate) fn resize(&mut self, region: u8) {
-        let Some((middle, entry_now)) = self.owner.region(region) else { return };
+        let Some((middle, entry_now)) = self.owner.region(region) else {
+            return;
+        };
         let index = index_of_region(region);
         if entry_now & PRESENT == 0 {
             return;
@@ -254,7 +295,12 @@ impl<'a, const W: usize> Edit<'a, W> {
                 table
             });
             self.large_page(region);
-            self.replace(middle, index, entry(table, 0), Change::large(self.owner.scope, region));
+            self.replace(
+                middle,
+                index,
+                entry(table, 0),
+                Change::large(self.owner.scope, region),
+            );
             return;
         }
         let table = frame_of(entry_now);
@@ -290,8 +336,16 @@ impl<'a, const W: usize> Edit<'a, W> {
     /// The range to flush; `None` is everything.
     pub(crate) fn range(&self, paging: Paging) -> Option<Range> {
         let (first, last) = self.span?;
-        let stride = if self.large && !self.small { Stride::Size2M } else { Stride::Size4K };
-        let (first, last) = if stride == Stride::Size4K { self.widen(first, last) } else { (first, last) };
+        let stride = if self.large && !self.small {
+            Stride::Size2M
+        } else {
+            Stride::Size4K
+        };
+        let (first, last) = if stride == Stride::Size4K {
+            self.widen(first, last)
+        } else {
+            (first, last)
+        };
         Range::new(paging, first, (last - first) / stride.bytes() + 1, stride).ok()
     }
 

@@ -17,7 +17,14 @@ impl Lock {
     #[track_caller]
     pub(crate) fn lock(&self, poll: impl Fn()) {
         let at = Location::caller();
-        let take = || Hooked.rmw(&self.0, &mut |held| (held == 0).then_some(1), Ordering::Acquire, at);
+        let take = || {
+            Hooked.rmw(
+                &self.0,
+                &mut |held| (held == 0).then_some(1),
+                Ordering::Acquire,
+                at,
+            )
+        };
         while take().is_err() {
             while Hooked.load(&self.0, Ordering::Relaxed, at) != 0 {
                 poll();

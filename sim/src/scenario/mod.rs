@@ -4,6 +4,8 @@ mod actor;
 pub(crate) mod backend;
 mod bulk;
 mod edit;
+#[cfg(test)]
+mod historic;
 mod lock;
 mod op;
 mod owner;

@@ -28,6 +28,12 @@ pub(crate) struct Owner<const W: usize> {
     plain: RefCell<[u8; PAGES as usize]>,
     /// For each page, gathers that have changed it and are not finished: whoever acts on it flushes first.
     gathered: RefCell<[u8; PAGES as usize]>,
+    /// Operations that are under way.
+    ops: Cell<u32>,
+    /// Those of them that have come to their flush or switch, beside which the space may retire.
+    at_ease: Cell<u32>,
+    /// It is about to retire: no operation may begin.
+    pub retiring: Cell<bool>,
     pub retired: Cell<bool>,
 }
 
@@ -64,8 +70,43 @@ impl<const W: usize> Owner<W> {
             lock: Lock::default(),
             plain: RefCell::new([0; PAGES as usize]),
             gathered: RefCell::new([0; PAGES as usize]),
+            ops: Cell::new(0),
+            at_ease: Cell::new(0),
+            retiring: Cell::new(false),
             retired: Cell::new(false),
         }
+    }
+
+    /// Begins an operation, unless it is too late.
+    pub(crate) fn begin(&self) -> bool {
+        let may = !self.retiring.get() && !self.retired.get();
+        if may {
+            self.ops.set(self.ops.get() + 1);
+        }
+        may
+    }
+
+    /// Ends an operation; true if it was the last one of a space that has retired.
+    pub(crate) fn end(&self) -> bool {
+        self.ops.set(self.ops.get() - 1);
+        self.ops.get() == 0 && self.retired.get()
+    }
+
+    /// Acts in a way beside which the space may retire.
+    pub(crate) fn at_ease<R>(&self, act: impl FnOnce() -> R) -> R {
+        self.at_ease.set(self.at_ease.get() + 1);
+        let result = act();
+        self.at_ease.set(self.at_ease.get() - 1);
+        result
+    }
+
+    /// Whether no operation is under way, or, for the `eager`, only such as the space may retire beside.
+    pub(crate) fn is_quiet(&self, eager: bool) -> bool {
+        self.ops.get() == if eager { self.at_ease.get() } else { 0 }
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.ops.get() != 0
     }
 
     pub(crate) fn is_kernel(&self) -> bool {
@@ -95,7 +136,9 @@ impl<const W: usize> Owner<W> {
 
     /// What maps `page`.
     pub(crate) fn find(&self, page: u8) -> Found {
-        let Some((middle, entry)) = self.region(layout::region_of(page)) else { return Found::NoTable };
+        let Some((middle, entry)) = self.region(layout::region_of(page)) else {
+            return Found::NoTable;
+        };
         if entry & PRESENT == 0 {
             return Found::NoTable;
         }
@@ -104,7 +147,11 @@ impl<const W: usize> Owner<W> {
         }
         let table = frame_of(entry);
         let entry = load(table, index_of_page(page));
-        if entry & PRESENT == 0 { Found::Nothing } else { Found::Page(table, entry) }
+        if entry & PRESENT == 0 {
+            Found::Nothing
+        } else {
+            Found::Page(table, entry)
+        }
     }
 
     /// Whether no plain operation on `page` is under way.
@@ -114,7 +161,8 @@ impl<const W: usize> Owner<W> {
 
     /// Whether no plain operation on any page of `region` is under way.
     pub(crate) fn is_region_settled(&self, region: u8) -> bool {
-        (0..layout::PAGES_OF_REGION).all(|page| self.is_settled(region * layout::PAGES_OF_REGION + page))
+        (0..layout::PAGES_OF_REGION)
+            .all(|page| self.is_settled(region * layout::PAGES_OF_REGION + page))
     }
 
     /// Notes that the flush of plain changes goes on, or (`false`) that it has ended.
@@ -131,7 +179,10 @@ impl<const W: usize> Owner<W> {
     pub(crate) fn foreign(&self, gathered_too: bool) -> u32 {
         let (plain, gathered) = (self.plain.borrow(), self.gathered.borrow());
         let foreign = |page: &usize| plain[*page] != 0 || (gathered_too && gathered[*page] != 0);
-        (0..usize::from(PAGES)).filter(foreign).map(|page| 1 << page).sum()
+        (0..usize::from(PAGES))
+            .filter(foreign)
+            .map(|page| 1 << page)
+            .sum()
     }
 }
 

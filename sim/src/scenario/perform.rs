@@ -19,13 +19,34 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
             Op::LazyEnter => self.lazy_enter(),
             Op::LazyLeave => self.lazy_leave(),
             Op::Abandon => self.abandon(),
-            Op::Touch { page, write, demand } => self.touch(page, write, demand),
+            Op::Touch {
+                page,
+                write,
+                demand,
+            } => self.touch(page, write, demand),
             Op::KernelTouch { page, write } => self.kernel_touch(page, write),
-            Op::Map { space, page, writable } => self.map(space, page, writable),
-            Op::Unmap { space, first, count, manner } => {
-                self.change_space(space, manner, |edit| clear_pages(edit, first, count, layout::USER_PAGES));
+            Op::Map {
+                space,
+                page,
+                writable,
+            } => self.map(space, page, writable),
+            Op::Unmap {
+                space,
+                first,
+                count,
+                manner,
+            } => {
+                self.change_space(space, manner, |edit| {
+                    clear_pages(edit, first, count, layout::USER_PAGES)
+                });
             }
-            Op::FreeTable { space, region, zap, whole, manner } => {
+            Op::FreeTable {
+                space,
+                region,
+                zap,
+                whole,
+                manner,
+            } => {
                 self.change_space(space, manner, |edit| free_table(edit, region, zap, whole));
             }
             Op::FreeTop { space, manner } => self.change_space(space, manner, |edit| {
@@ -33,7 +54,12 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
                     edit.unlink_top();
                 }
             }),
-            Op::Protect { space, first, count, manner } => self.change_space(space, manner, |edit| {
+            Op::Protect {
+                space,
+                first,
+                count,
+                manner,
+            } => self.change_space(space, manner, |edit| {
                 for page in first..(first + count).min(layout::USER_PAGES) {
                     if edit.owner.is_settled(page) {
                         edit.protect(page);
@@ -41,39 +67,85 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
                 }
             }),
             Op::Permit { space, page } => {
-                self.change_space(space, Manner { outside: false, masked: false, all: false }, |edit| {
-                    if edit.owner.is_region_settled(layout::region_of(page)) {
-                        edit.permit(page);
-                    }
-                });
+                self.change_space(
+                    space,
+                    Manner {
+                        outside: false,
+                        masked: false,
+                        all: false,
+                    },
+                    |edit| {
+                        if edit.owner.is_region_settled(layout::region_of(page)) {
+                            edit.permit(page);
+                        }
+                    },
+                );
             }
-            Op::Replace { space, page, manner } => self.change_space(space, manner, |edit| {
+            Op::Replace {
+                space,
+                page,
+                manner,
+            } => self.change_space(space, manner, |edit| {
                 if edit.owner.is_settled(page) {
                     edit.exchange(page);
                 }
             }),
-            Op::Resize { space, region, manner } => self.change_space(space, manner, |edit| {
+            Op::Resize {
+                space,
+                region,
+                manner,
+            } => self.change_space(space, manner, |edit| {
                 if edit.owner.is_region_settled(region) {
                     edit.resize(region);
                 }
             }),
             Op::KernelMap { page } => self.map_in(&self.world.kernel, page, true),
-            Op::KernelUnmap { first, count, manner } => {
-                self.change(&self.world.kernel, manner, |edit| clear_pages(edit, first, count, layout::PAGES));
+            Op::KernelUnmap {
+                first,
+                count,
+                manner,
+            } => {
+                self.change(&self.world.kernel, manner, |edit| {
+                    clear_pages(edit, first, count, layout::PAGES)
+                });
             }
             Op::KernelFreeTable { region, manner } => {
-                self.change(&self.world.kernel, manner, |edit| free_table(edit, region, false, true));
+                self.change(&self.world.kernel, manner, |edit| {
+                    free_table(edit, region, false, true)
+                });
             }
-            Op::Gather { space, first, count, tables, split, small } => {
-                self.gather(space, GatherPlan { first, count, tables, split }, small);
+            Op::Gather {
+                space,
+                first,
+                count,
+                tables,
+                split,
+                small,
+            } => {
+                self.gather(
+                    space,
+                    GatherPlan {
+                        first,
+                        count,
+                        tables,
+                        split,
+                    },
+                    small,
+                );
             }
             Op::Batch { members } => self.batch(members),
-            Op::Retire { space } => self.retire(space),
+            Op::Retire { space, eager } => self.retire(space, eager),
             Op::OfflineOnline => self.offline_online(),
             Op::PollMasked { turns } => self.poll_masked(turns),
             Op::Pendings { members, rotate } => self.pendings(members, rotate),
             Op::FlushLocal { page } => inside(|| self.flush_local(page)),
-            Op::Spurious { space, first, count, freed, manner } => self.change_space(space, manner, |edit| {
+            Op::Spurious {
+                space,
+                first,
+                count,
+                freed,
+                manner,
+            } => self.change_space(space, manner, |edit| {
                 for page in first..(first + count).min(layout::USER_PAGES) {
                     edit.include(page);
                 }
@@ -85,10 +157,10 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
     }
 
     fn change_space(&self, space: u8, manner: Manner, change: impl FnOnce(&mut Edit<'_, W>)) {
-        if let Some((place, owner)) = self.begin(space) {
+        if let Some(owner) = self.begin(space) {
             let owner: &Owner<W> = &owner;
             self.change(owner, manner, change);
-            self.end(place);
+            self.end(owner);
         }
     }
 }

@@ -1,10 +1,11 @@
 //! One run: a seed, and everything that follows from it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use shootdown::{
     CpuSlot, Platform, aarch64,
+    coverage::{Branch, take_coverage},
     variant::{Broken, break_protocol},
     x86_64,
 };
@@ -18,7 +19,13 @@ use super::{
 use crate::{
     choice::{Choice, Schedule},
     chooser::Chooser,
-    machine::{Machine, Tally, arm::Arm, current::{Calls, with}, interrupts, scheduler, x86::X86},
+    machine::{
+        Machine, Tally,
+        arm::Arm,
+        current::{Calls, with},
+        interrupts, scheduler,
+        x86::X86,
+    },
     platform::{SimPlatform, set_slots},
     rng::Rng,
 };
@@ -42,6 +49,8 @@ pub struct Spec {
     pub length: Option<Vec<u16>>,
     /// Writes a trace.
     pub trace: bool,
+    /// What each CPU does, instead of what the seed draws.
+    pub(crate) script: Option<Vec<Vec<Op>>>,
 }
 
 impl Spec {
@@ -56,6 +65,7 @@ impl Spec {
             skip: BTreeSet::new(),
             length: None,
             trace: false,
+            script: None,
         }
     }
 }
@@ -78,6 +88,8 @@ pub struct Outcome {
     pub failure: Option<Failure>,
     /// What happened.
     pub tally: Tally,
+    /// The branches of the protocol that were taken.
+    pub coverage: BTreeMap<Branch, u64>,
     /// The trace, if one was asked for.
     pub trace: Option<String>,
 }
@@ -85,7 +97,9 @@ pub struct Outcome {
 /// Each run has at least so many flushes.
 const FLUSHES: u64 = 20;
 /// Each CPU has at least so many operations, and at most so many.
-const OPERATIONS: (u16, u16) = (6, 150);
+const OPERATIONS: (u16, u16) = (6, 400);
+/// After so many operations, a CPU whose scenario has hardly flushed does little else.
+const PATIENCE: u16 = 80;
 
 /// Runs a spec. The outcome depends on nothing else.
 pub fn run(spec: &Spec) -> Outcome {
@@ -103,8 +117,12 @@ fn run_here(spec: &Spec) -> Outcome {
     let mut rng = Rng::new(spec.seed, 0);
     let setup = Setup::draw(spec.backend, &mut rng);
     match (spec.backend, setup.wide) {
-        (BackendKind::Ipi, false) => run_on::<x86_64::Ipi<SimPlatform<16>, X86>, 1>(spec, setup, rng),
-        (BackendKind::Ipi, true) => run_on::<x86_64::Ipi<SimPlatform<80>, X86, 2>, 2>(spec, setup, rng),
+        (BackendKind::Ipi, false) => {
+            run_on::<x86_64::Ipi<SimPlatform<16>, X86>, 1>(spec, setup, rng)
+        }
+        (BackendKind::Ipi, true) => {
+            run_on::<x86_64::Ipi<SimPlatform<80>, X86, 2>, 2>(spec, setup, rng)
+        }
         (BackendKind::ConcurrentIpi, false) => {
             run_on::<x86_64::ConcurrentIpi<SimPlatform<16>, X86>, 1>(spec, setup, rng)
         }
@@ -123,26 +141,35 @@ fn run_here(spec: &Spec) -> Outcome {
 /// The numbers of the CPUs: 0, 1, 2 ..., or some on both sides of a word's end.
 fn numbers(cpus: usize, wide: bool) -> Vec<usize> {
     const WIDE: [usize; 16] = [0, 63, 64, 1, 65, 62, 66, 2, 67, 61, 68, 3, 69, 60, 70, 4];
-    if wide { WIDE[..cpus].to_vec() } else { (0..cpus).collect() }
+    if wide {
+        WIDE[..cpus].to_vec()
+    } else {
+        (0..cpus).collect()
+    }
 }
 
 fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng) -> Outcome {
     crate::machine::install();
     break_protocol(spec.broken);
+    take_coverage();
     let numbers = numbers(spec.cpus, setup.wide);
     let chooser = match &spec.schedule {
         Some(schedule) => Chooser::replay(schedule.clone()),
-        None => Chooser::random(spec.seed),
+        None => Chooser::random(spec.seed, setup.hot),
     };
     let mut machine = Machine::new(setup.mode, &numbers, chooser, spec.trace);
     machine.note(|_| format!("{setup:?}"));
     let slots: Box<[CpuSlot]> = (0..F::Platform::CPUS).map(|_| CpuSlot::new()).collect();
+    for slot in &slots {
+        machine.lines.register(slot);
+    }
     for number in &numbers {
         let slot = &slots[*number];
-        machine.lines.register(slot);
         let mut words = Vec::new();
         slot.words(&mut |name, word| {
-            machine.lines.name(address(word), || format!("cpu{number}.{name}"));
+            machine
+                .lines
+                .name(address(word), || format!("cpu{number}.{name}"));
             words.push(address(word));
         });
         machine.oracle.watch([words[0], words[1], words[2]]);
@@ -153,8 +180,12 @@ fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng
     // SAFETY: `slots` and `world` are dropped at the end of this function. Whatever borrows them does so on the
     // stacks of the machine's CPUs, which are gone once `scheduler::run` returns, or in `set_slots`, which is taken
     // back, and in `calls`, which the machine drops.
-    let (world, slots_now): (&'static World<F, W>, &'static [CpuSlot]) =
-        unsafe { (&*core::ptr::from_ref(&*world), &*core::ptr::from_ref(&*slots)) };
+    let (world, slots_now): (&'static World<F, W>, &'static [CpuSlot]) = unsafe {
+        (
+            &*core::ptr::from_ref(&*world),
+            &*core::ptr::from_ref(&*slots),
+        )
+    };
     set_slots(slots_now);
     let calls = Calls {
         interrupt: Rc::new(|| world.flusher.handle_interrupt()),
@@ -176,10 +207,19 @@ fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng
             choices.push(*choice);
         }
         let length = machine.cpus.iter().map(|cpu| cpu.sections).collect();
-        Failure { message, schedule, length }
+        Failure {
+            message,
+            schedule,
+            length,
+        }
     });
     let trace = machine.trace.as_ref().map(|trace| trace.render(&numbers));
-    Outcome { failure, tally: machine.tally, trace }
+    Outcome {
+        failure,
+        tally: machine.tally,
+        coverage: take_coverage(),
+        trace,
+    }
 }
 
 /// The operations of one CPU, drawn one after the other.
@@ -190,6 +230,7 @@ struct Operations {
     next: u16,
     length: Option<u16>,
     skip: BTreeSet<u16>,
+    script: Option<Vec<Op>>,
 }
 
 impl Operations {
@@ -202,6 +243,7 @@ impl Operations {
             next: 0,
             length: spec.length.as_ref().map(|length| length[index]),
             skip: spec.skip.iter().filter_map(own).collect(),
+            script: spec.script.as_ref().map(|script| script[index].clone()),
         }
     }
 
@@ -209,6 +251,10 @@ impl Operations {
     fn next(&mut self) -> Option<(u16, Op)> {
         loop {
             let number = self.next;
+            if let Some(script) = &self.script {
+                self.next += 1;
+                return script.get(usize::from(number)).map(|op| (number, *op));
+            }
             let over = match self.length {
                 Some(length) => number >= length,
                 None => {
@@ -220,7 +266,10 @@ impl Operations {
                 return None;
             }
             self.next += 1;
-            let op = Op::draw(&mut self.rng, &self.weights, &self.setup);
+            let mut op = Op::draw(&mut self.rng, &self.weights, &self.setup);
+            if number > PATIENCE {
+                op = Op::insist(&mut self.rng, number);
+            }
             if !self.skip.contains(&number) {
                 return Some((number, op));
             }
@@ -229,7 +278,11 @@ impl Operations {
 }
 
 /// What one CPU does.
-fn body<F: Backend<W>, const W: usize>(world: &'static World<F, W>, index: usize, mut operations: Operations) {
+fn body<F: Backend<W>, const W: usize>(
+    world: &'static World<F, W>,
+    index: usize,
+    mut operations: Operations,
+) {
     let mut actor = Actor::new(world, index);
     actor.online();
     while let Some((number, op)) = operations.next() {

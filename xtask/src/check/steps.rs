@@ -201,7 +201,7 @@ const ON_TARGET: &[OnTarget] = &[
 fn on_target() -> Vec<Step> {
     let runner = project::target().join("debug").join("qemu-test-runner");
     let mut steps = vec![step(
-        "build: test runner",
+        "on target: the runner builds",
         5,
         "cargo build -p qemu-test-runner",
     )];
