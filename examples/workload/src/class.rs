@@ -70,7 +70,7 @@ impl Seen {
             elided: counters.elided_unused,
             remote: counters.remote,
             broadcasts: counters.broadcasts,
-            late: counters.served_full,
+            late: counters.switches_flushed,
             local_tables: counters.local_tables,
             migrations: tally.migrations(),
             reads: tally.reads(),

@@ -11,11 +11,12 @@ mod tests {
     use flush_cases::case::Reach::{Range, RangeOfOneLevel};
     use flush_cases::case::case;
     use flush_cases::rig;
-    use shootdown::aarch64::{Broadcast, Features, Local, MAX_TLBI_OPERATIONS};
-    use shootdown::{Request, Stride, TlbFlusher};
+    use shootdown::aarch64::{Broadcast, Config, Features, InitError, Local, MAX_TLBI_OPERATIONS};
+    use shootdown::{Granule, OnlineError, Paging, Request, Stride, TlbFlusher};
+    use shootdown_examples_aarch64::boot;
     use shootdown_examples_aarch64::frames::Size::Page;
     use shootdown_examples_aarch64::paging::{KERNEL_WINDOW, WINDOW};
-    use shootdown_examples_aarch64::platform::Kernel;
+    use shootdown_examples_aarch64::platform::{self, Kernel};
 
     type Tlb = Broadcast<Kernel>;
 
@@ -64,7 +65,7 @@ mod tests {
         if start == KERNEL_WINDOW.start {
             Tlb::TLB.flush_kernel(request).wait();
         } else {
-            let space = Tlb::TLB.space(shootdown_examples_aarch64::boot::reserved_root());
+            let space = Tlb::TLB.space(boot::reserved_root());
             let space = space.expect("it is a table");
             Tlb::TLB.flush(&space, request).wait();
             Tlb::TLB.retire(&space).expect("no CPU has it loaded");
@@ -77,7 +78,13 @@ mod tests {
         let features = found();
         for start in [WINDOW.start, KERNEL_WINDOW.start] {
             for (pages, by_range) in [(1, 1), (2, 1), (3, 2), (33, 2), (64, 1), (65, 2), (512, 1)] {
-                let expected = if features.range { by_range } else { pages };
+                // A table's worth is the least that is flushed as a whole.
+                let by_page = if pages < MAX_TLBI_OPERATIONS {
+                    pages
+                } else {
+                    1
+                };
+                let expected = if features.range { by_range } else { by_page };
                 assert_eq!(instructions(start, pages), expected, "{pages} pages");
             }
             // Everything at once, or a few ranges.
@@ -91,6 +98,32 @@ mod tests {
                 "{many} instructions for 701 pages"
             );
         }
+    }
+
+    #[test]
+    fn ranges_may_be_done_without() {
+        let config = platform::config().ranges(false).level_hints(false);
+        Tlb::TLB.init(config).expect("QEMU's CPUs are served");
+        Tlb::TLB.online().expect("CPU 0 was offline");
+        let features = Tlb::TLB.features();
+        assert!(!features.range && !features.level_hint);
+        assert_eq!(instructions(WINDOW.start, 33), 33);
+    }
+
+    #[test]
+    fn another_granule_than_tcr_has_is_refused() {
+        let config = Config::new(Paging::arm64(Granule::Size64K), boot::reserved_root());
+        assert_eq!(Tlb::TLB.init(config), Err(InitError::WrongGranule));
+    }
+
+    #[test]
+    fn a_second_flusher_is_refused_on_the_same_cpus() {
+        rig::start_alone::<Tlb>();
+        let second = Local::<Kernel>::TLB;
+        second
+            .init(platform::config())
+            .expect("QEMU's CPUs are served");
+        assert_eq!(second.online(), Err(OnlineError::OtherFlusher));
     }
 
     #[test]

@@ -191,7 +191,10 @@ mod tests {
     fn local_goes_back_and_forth_without_a_broadcast() {
         let counters = back_and_forth::<Local<Kernel>>();
         assert_eq!((counters.local, counters.broadcasts), (40, 0));
-        assert_eq!(counters.served_full, 40, "each load found its bit stale");
+        assert_eq!(
+            counters.switches_flushed, 40,
+            "each load found its bit stale"
+        );
     }
 
     #[test]
