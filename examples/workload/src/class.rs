@@ -116,3 +116,49 @@ impl fmt::Display for Classes<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn a_period_is_the_difference() {
+        let (before, now) = (
+            Seen {
+                flushes: 3,
+                stale: 1,
+                ..Seen::default()
+            },
+            Seen {
+                flushes: 10,
+                stale: 1,
+                ..Seen::default()
+            },
+        );
+        let expected = Seen {
+            flushes: 7,
+            ..Seen::default()
+        };
+        assert_eq!(now.since(before), expected);
+    }
+
+    #[test]
+    fn the_table_has_a_column_for_each_class() {
+        let class = |name, local_tables| Class {
+            name,
+            seen: Seen {
+                local_tables,
+                ..Seen::default()
+            },
+            ..Class::default()
+        };
+        let table = Classes(&[class("one", 4711), class("two", 42)]).to_string();
+        let words = |line: &str| line.split_whitespace().map(ToString::to_string).collect();
+        let lines: std::vec::Vec<std::vec::Vec<_>> = table.lines().map(words).collect();
+        assert_eq!(lines[0], ["processes", "one", "two"]);
+        assert!(lines.contains(&words("of these local 4711 42")));
+    }
+}
