@@ -179,7 +179,17 @@ type OnTarget = (
 const PARALLEL: &[(&str, &str)] = &[("QEMU_TEST_THREAD", "multi"), ("QEMU_TEST_SMP", "2")];
 const EL2: &[(&str, &str)] = &[("QEMU_TEST_MACHINE", "virtualization=on")];
 const X86_SUITE: &[&str] = &["ipi", "concurrent_ipi", "lifecycle", "boot", "parallel"];
-const ARM_SUITE: &[&str] = &["boot", "broadcast", "lifecycle", "parallel"];
+const ARM_SUITE: &[&str] = &[
+    "boot",
+    "broadcast",
+    "active_cpu",
+    "local",
+    "migration",
+    "asids",
+    "features",
+    "lifecycle",
+    "parallel",
+];
 
 const ON_TARGET: &[OnTarget] = &[
     (Arch::X86_64, "all features", X86_SUITE, "max", &[]),
