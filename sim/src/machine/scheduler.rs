@@ -44,9 +44,9 @@ impl Machine {
             let bit = 1 << index;
             let flag = |on: bool| if on { bit } else { 0 };
             options.runnable |= flag(index != self.current && cpu.state == State::Runnable);
-            options.drain |= flag(!cpu.buffer.is_empty());
+            options.drain |= flag(self.has_stored(index));
             options.deliver |= flag(cpu.in_flight > 0);
-            options.effect |= flag(!cpu.issued.is_empty() || cpu.next_root.is_some());
+            options.effect |= flag(!cpu.issued.is_empty() || cpu.next_root.is_some() || cpu.next_ttbr1.is_some());
             options.active |= bit;
         }
         options
