@@ -53,13 +53,13 @@ pub type Broadcast<P, I = Hardware, const W: usize = 1, const A: usize = 1024> =
 
 /// Keeps flushes on this CPU while no other has ever loaded the space.
 ///
-/// See [`policy`], [`Tlb`] and [`TlbFlusher`].
+/// See [`policy`](super::policy), [`Tlb`] and [`TlbFlusher`].
 pub type ActiveCpu<P, I = Hardware, const W: usize = 1, const A: usize = 1024> =
     Tlb<P, NeverLoaded, I, W, A>;
 
 /// Keeps flushes on this CPU while no other runs the space.
 ///
-/// See [`policy`], [`Tlb`] and [`TlbFlusher`].
+/// See [`policy`](super::policy), [`Tlb`] and [`TlbFlusher`].
 pub type Local<P, I = Hardware, const W: usize = 1, const A: usize = 1024> =
     Tlb<P, NotRunning, I, W, A>;
 

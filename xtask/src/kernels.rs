@@ -35,6 +35,11 @@ pub const KERNELS: &[Kernel] = &[
         backend: "broadcast",
         package: AARCH64,
     },
+    Kernel {
+        arch: Arch::Aarch64,
+        backend: "local",
+        package: AARCH64,
+    },
 ];
 
 /// How long a kernel may run; each is done in seconds on an idle machine.

@@ -1,4 +1,4 @@
-//! Boot support for the arm64 example kernel and the on-target tests, on QEMU's `virt` machine with 128 MiB.
+//! Boot support for the arm64 example kernels and the on-target tests, on QEMU's `virt` machine with 128 MiB.
 //!
 //! The kernel lives in an identity map of the first 2 GiB, made of global entries that every root shares; the window
 //! under test lies above it. A kernel window of its own is translated by TTBR1.
@@ -8,6 +8,7 @@ pub mod boot;
 pub mod console;
 pub mod cpu;
 pub mod crew;
+pub mod demo;
 pub mod frames;
 pub mod lock;
 pub mod machine;

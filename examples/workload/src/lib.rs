@@ -4,9 +4,11 @@
 
 pub mod barrier;
 pub mod canary;
+pub mod class;
 pub mod machine;
 pub mod options;
 mod place;
+mod process;
 pub mod report;
 mod reuse;
 mod run;
@@ -16,7 +18,8 @@ mod thrash;
 mod worker;
 
 pub use barrier::Barrier;
+pub use class::{Class, Classes};
 pub use machine::{Fault, Frame, Machine, MapError, PageTables};
 pub use options::Options;
 pub use report::Report;
-pub use run::{Outcome, run};
+pub use run::{Outcome, run, run_with_processes};

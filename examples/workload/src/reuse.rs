@@ -94,7 +94,9 @@ fn run_thread<M: Machine>(cpu: &mut Cpu<'_, M>, place: usize) {
     match cpu.rng.u32(0..16) {
         0..6 => map(cpu, place, thread, pages),
         6..13 => unmap(cpu, place, thread, pages),
-        13 => cpu.unmap_everything::<{ PAGES + 1 }>(place, thread),
+        13 => {
+            cpu.unmap_everything::<{ PAGES + 1 }>(place, thread);
+        }
         14 => unmap_with_neighbour(cpu, place, thread, start),
         _ => unmap_in_two_spaces(cpu, place, thread, start),
     }

@@ -1,9 +1,10 @@
-//! Both workloads, one after the other, and what they amount to.
+//! The workloads, one after the other, and what they amount to.
 
 use shootdown::TlbFlusher;
 
 use crate::{
-    machine::Machine, options::Options, report::Report, reuse, shadow::Epochs, tally::Tally, thrash,
+    class::Class, machine::Machine, options::Options, process, report::Report, reuse,
+    shadow::Epochs, tally::Tally, thrash,
 };
 
 /// How a run ended.
@@ -21,11 +22,34 @@ pub struct Outcome {
 /// When a canary is damaged, memory runs out, or the flusher refuses something: a fault of the kernel or the crate.
 pub fn run<M: Machine>(machine: &M, backend: &'static str, options: &Options) -> Outcome {
     let (epochs, tally) = (Epochs::new(), Tally::new());
+    run_rounds(machine, &epochs, &tally, options);
+    outcome(machine, backend, &tally)
+}
+
+/// Runs processes of one thread, two, and many, and after them what [`run`] runs. The outcome is of all together.
+///
+/// # Panics
+/// As [`run`].
+pub fn run_with_processes<M: Machine>(
+    machine: &M,
+    backend: &'static str,
+    options: &Options,
+) -> (Outcome, [Class; 3]) {
+    let (epochs, tally) = (Epochs::new(), Tally::new());
+    let classes = process::run(machine, &epochs, &tally, options.seed);
+    run_rounds(machine, &epochs, &tally, options);
+    (outcome(machine, backend, &tally), classes)
+}
+
+fn run_rounds<M: Machine>(machine: &M, epochs: &Epochs, tally: &Tally, options: &Options) {
     for round in 0..options.rounds {
         let seed = options.seed.wrapping_add(u64::from(round) << 32);
-        reuse::run(machine, &epochs, &tally, seed);
-        thrash::run(machine, &epochs, &tally, seed);
+        reuse::run(machine, epochs, tally, seed);
+        thrash::run(machine, epochs, tally, seed);
     }
+}
+
+fn outcome<M: Machine>(machine: &M, backend: &'static str, tally: &Tally) -> Outcome {
     let counters = machine.tlb().counters();
     let report = Report {
         arch: M::ARCH,

@@ -197,11 +197,11 @@ impl<'a, M: Machine, const T: usize, const P: usize> Worker<'a, M, T, P> {
     }
 
     /// Unmaps all that a thread has and its page table too, flushes once, and lets the frames go. `B` is the number
-    /// of pages and one. The caller runs the thread.
+    /// of pages and one. The caller runs the thread. Whether there was anything to unmap.
     ///
     /// # Panics
     /// When there are more frames than that.
-    pub fn unmap_everything<const B: usize>(&mut self, place: usize, thread: usize) {
+    pub fn unmap_everything<const B: usize>(&mut self, place: usize, thread: usize) -> bool {
         let Shared {
             machine,
             places,
@@ -236,6 +236,7 @@ impl<'a, M: Machine, const T: usize, const P: usize> Worker<'a, M, T, P> {
         let freed = gather.finish();
         self.settle(place, thread, 0..P);
         drop(freed);
+        changed
     }
 
     /// Says of pages that were being unmapped that their flush has completed.

@@ -4,7 +4,7 @@ use core::array;
 use core::sync::atomic::Ordering;
 
 use shootdown::aarch64::skip_invalidations;
-use shootdown::{Range, Request, Space, Stride, TlbFlusher};
+use shootdown::{Range, Request, Space, Stride};
 use shootdown_examples_aarch64::frames::{Frame, Size};
 use shootdown_examples_aarch64::paging::{
     Access, KERNEL_WINDOW, Tables, WINDOW, with_kernel_tables,
@@ -12,7 +12,8 @@ use shootdown_examples_aarch64::paging::{
 use shootdown_examples_aarch64::probe::{self, Fault};
 
 use crate::attempt::{Attempt, attempts};
-use crate::rig::{Rig, TLB};
+use crate::backend::Backend;
+use crate::rig::Rig;
 
 /// The most pages a case maps.
 pub const MOST_PAGES: usize = 700;
@@ -77,16 +78,16 @@ impl Case {
     ///
     /// # Panics
     /// When a read gives something else.
-    pub fn is_fresh_after_the_flush(self) {
-        self.run(false);
+    pub fn is_fresh_after_the_flush<B: Backend>(self) {
+        self.run::<B>(false);
     }
 
     /// The counter-test: with the invalidation instruction left out, the reads are still stale after the flush.
     ///
     /// # Panics
     /// When a read gives something else.
-    pub fn is_stale_without_the_instruction(self) {
-        self.run(true);
+    pub fn is_stale_without_the_instruction<B: Backend>(self) {
+        self.run::<B>(true);
     }
 
     fn start(&self) -> u64 {
@@ -97,20 +98,20 @@ impl Case {
         window + self.place * self.size.bytes()
     }
 
-    fn range(&self) -> Range {
+    fn range<B: Backend>(&self) -> Range {
         let stride = match self.size {
             Size::Page => Stride::Size4K,
             Size::Block => Stride::Size2M,
         };
-        Range::new(TLB.paging(), self.start(), self.pages as u64, stride)
+        Range::new(B::TLB.paging(), self.start(), self.pages as u64, stride)
             .expect("windows are aligned")
     }
 
-    fn request(&self) -> Request {
+    fn request<B: Backend>(&self) -> Request {
         match self.reach {
-            Reach::RangeOfOneLevel => Request::range(self.range()).uniform_level(),
-            Reach::Range => Request::range(self.range()),
-            Reach::RangeAndTables => Request::range(self.range()).tables_freed(),
+            Reach::RangeOfOneLevel => Request::range(self.range::<B>()).uniform_level(),
+            Reach::Range => Request::range(self.range::<B>()),
+            Reach::RangeAndTables => Request::range(self.range::<B>()).tables_freed(),
             Reach::All => Request::all(),
         }
     }
@@ -121,29 +122,29 @@ impl Case {
             .map(|page| self.start() + page as u64 * self.size.bytes() + self.size.bytes() / 2 + 8)
     }
 
-    fn run(self, without_instruction: bool) {
-        let rig = Rig::start();
-        attempts(|place| Self { place, ..self }.attempt(&rig, without_instruction));
+    fn run<B: Backend>(self, without_instruction: bool) {
+        let rig = Rig::start::<B>();
+        attempts(|place| Self { place, ..self }.attempt::<B>(&rig, without_instruction));
     }
 
-    fn attempt(&self, rig: &Rig, without_instruction: bool) -> Attempt {
+    fn attempt<B: Backend>(&self, rig: &Rig, without_instruction: bool) -> Attempt {
         let mut tables = Tables::of_space().expect("the pool is full at start");
-        let space = TLB.space(tables.root()).expect("there are few spaces");
+        let space = B::TLB.space(tables.root()).expect("there are few spaces");
         let values = self.map(&mut tables);
-        TLB.mapped(&self.range());
+        B::TLB.mapped(&self.range::<B>());
         if self.owner == Owner::Space {
-            load(&space);
+            load::<B>(&space);
         }
         let read = || rig.on(self.reader, || self.probes().map(probe::read));
-        rig.on(self.reader, || load(&space));
+        rig.on(self.reader, || load::<B>(&space));
         assert_eq!(read(), values.map(Ok), "they are mapped");
 
-        let frames = self.unmap(&mut tables);
+        let frames = self.unmap::<B>(&mut tables);
         let unflushed = read();
         skip_invalidations(without_instruction);
         match self.owner {
-            Owner::Kernel => TLB.flush_kernel(self.request()).wait(),
-            _ => TLB.flush(&space, self.request()).wait(),
+            Owner::Kernel => B::TLB.flush_kernel(self.request::<B>()).wait(),
+            _ => B::TLB.flush(&space, self.request::<B>()).wait(),
         }
         let flushed = read();
         skip_invalidations(false);
@@ -170,10 +171,10 @@ impl Case {
             }
             are_stale(unflushed)
         };
-        TLB.flush_kernel(Request::all()).wait();
+        B::TLB.flush_kernel(Request::all()).wait();
         drop(frames);
-        unload_everywhere(rig);
-        TLB.retire(&space).expect("no CPU has it loaded");
+        unload_everywhere::<B>(rig);
+        B::TLB.retire(&space).expect("no CPU has it loaded");
         Attempt::conclusive_if(seen)
     }
 
@@ -197,16 +198,16 @@ impl Case {
     }
 
     /// Unmaps the leafs. The frames stay as they are until the flush is complete.
-    fn unmap(&self, tables: &mut Tables) -> [Option<Frame>; MOST_PAGES + 4] {
+    fn unmap<B: Backend>(&self, tables: &mut Tables) -> [Option<Frame>; MOST_PAGES + 4] {
         let mut frames = array::from_fn(|_| None);
         let mut slots = frames.iter_mut();
         let mut keep = |frame| *slots.next().expect("a case has few frames") = Some(frame);
-        let span = self.start()..self.start() + self.range().bytes();
+        let span = self.start()..self.start() + self.range::<B>().bytes();
         let mut unmap = |tables: &mut Tables| {
             if self.reach == Reach::RangeAndTables {
                 tables.unmap_with_tables(span.clone(), &mut keep);
             } else {
-                for va in self.range().iter() {
+                for va in self.range::<B>().iter() {
                     keep(tables.unmap(va, self.size).expect("it is mapped"));
                 }
             }
@@ -220,18 +221,18 @@ impl Case {
 }
 
 /// Loads `space` on the calling CPU.
-pub fn load(space: &Space) {
+pub fn load<B: Backend>(space: &Space) {
     // SAFETY: every space maps the kernel and all stacks; tests retire a space before it ends.
-    unsafe { TLB.switch(space) }
+    unsafe { B::TLB.switch(space) }
 }
 
 /// Loads the kernel's own root on the calling CPU.
-pub fn unload() {
+pub fn unload<B: Backend>() {
     // SAFETY: it maps the kernel and all stacks.
-    unsafe { TLB.unload() }
+    unsafe { B::TLB.unload() }
 }
 
 /// Loads the kernel's own root on all CPUs.
-pub fn unload_everywhere(rig: &Rig) {
-    rig.on_all(&|_| unload());
+pub fn unload_everywhere<B: Backend>(rig: &Rig) {
+    rig.on_all(&|_| unload::<B>());
 }

@@ -2,10 +2,13 @@
 #![no_std]
 
 pub mod attempt;
+pub mod backend;
 pub mod batch;
 pub mod case;
+pub mod keeping;
 pub mod page;
 pub mod protect;
 pub mod race;
 pub mod rig;
 mod start;
+mod suite;

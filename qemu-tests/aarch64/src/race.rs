@@ -2,14 +2,15 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use shootdown::{Range, Request, Space, Stride, TlbFlusher};
+use shootdown::{Range, Request, Space, Stride};
 use shootdown_examples_aarch64::frames::{Frame, Size};
 use shootdown_examples_aarch64::lock::{Lock, relax};
 use shootdown_examples_aarch64::paging::{Access, Tables, WINDOW};
 use shootdown_examples_aarch64::{cpu, probe};
 
+use crate::backend::Backend;
 use crate::case::{load, unload_everywhere};
-use crate::rig::{Rig, TLB};
+use crate::rig::Rig;
 
 /// Whether the CPUs take interrupts during the race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +45,8 @@ impl Page {
         (self.owner + 1) << 32 | count
     }
 
-    fn range(&self) -> Range {
-        Range::new(TLB.paging(), self.va, 1, Stride::Size4K).expect("the window is aligned")
+    fn range<B: Backend>(&self) -> Range {
+        Range::new(B::TLB.paging(), self.va, 1, Stride::Size4K).expect("the window is aligned")
     }
 
     /// Reads the page and judges what comes. A stale translation leads to a frame that is poisoned, of someone else, or
@@ -78,9 +79,9 @@ const MOST_ROUNDS: u64 = 200_000;
 /// # Panics
 /// When there are more than [`cpu::MAX`] CPUs, or frames run out.
 #[must_use]
-pub fn race(rig: &Rig, interrupts: Interrupts, enough: fn(&Reads) -> bool) -> Reads {
+pub fn race<B: Backend>(rig: &Rig, interrupts: Interrupts, enough: fn(&Reads) -> bool) -> Reads {
     let tables = Tables::of_space().expect("the pool is full at start");
-    let space = TLB.space(tables.root()).expect("the first space");
+    let space = B::TLB.space(tables.root()).expect("the first space");
     let tables = Lock::new(tables);
     let pages: [Page; cpu::MAX] = core::array::from_fn(|owner| Page {
         va: WINDOW.start + owner as u64 * Size::Page.bytes(),
@@ -92,7 +93,7 @@ pub fn race(rig: &Rig, interrupts: Interrupts, enough: fn(&Reads) -> bool) -> Re
     let done = AtomicUsize::new(0);
     rig.on_all(&|here| {
         let saved = (interrupts == Interrupts::Off).then(cpu::irq_save);
-        load(&space);
+        load::<B>(&space);
         for round in 1..=MOST_ROUNDS {
             if round == ROUNDS {
                 done.fetch_add(1, Ordering::Relaxed);
@@ -101,14 +102,14 @@ pub fn race(rig: &Rig, interrupts: Interrupts, enough: fn(&Reads) -> bool) -> Re
                 break;
             }
             let own = &pages[here];
-            map(own, own.tag(round), &tables);
+            map::<B>(own, own.tag(round), &tables);
             // The others get their turn here, also where one host thread runs all CPUs: each finds this page mapped.
             relax();
             own.read(here, &reads);
             for page in pages {
                 page.read(here, &reads);
             }
-            let frame = unmap(own, round, &space, &tables);
+            let frame = unmap::<B>(own, round, &space, &tables);
             for page in pages {
                 page.read(here, &reads);
             }
@@ -121,20 +122,20 @@ pub fn race(rig: &Rig, interrupts: Interrupts, enough: fn(&Reads) -> bool) -> Re
             cpu::irq_restore(saved);
         }
     });
-    unload_everywhere(rig);
-    TLB.retire(&space).expect("no CPU has it loaded");
+    unload_everywhere::<B>(rig);
+    B::TLB.retire(&space).expect("no CPU has it loaded");
     reads
 }
 
-fn map(page: &Page, tag: u64, tables: &Lock<Tables>) {
+fn map<B: Backend>(page: &Page, tag: u64, tables: &Lock<Tables>) {
     let frame = Frame::data(Size::Page).expect("each CPU has one frame");
     frame.words()[0].store(tag, Ordering::Relaxed);
     let mapped = tables.lock().map(page.va, frame, Access::ReadWrite);
     mapped.expect("the page is unmapped");
-    TLB.mapped(&page.range());
+    B::TLB.mapped(&page.range::<B>());
 }
 
-fn unmap(page: &Page, round: u64, space: &Space, tables: &Lock<Tables>) -> Frame {
+fn unmap<B: Backend>(page: &Page, round: u64, space: &Space, tables: &Lock<Tables>) -> Frame {
     let frame = tables
         .lock()
         .unmap(page.va, Size::Page)
@@ -143,11 +144,11 @@ fn unmap(page: &Page, round: u64, space: &Space, tables: &Lock<Tables>) -> Frame
     let request = if round.is_multiple_of(8) {
         Request::all()
     } else {
-        Request::range(page.range())
+        Request::range(page.range::<B>())
     };
-    TLB.flush(space, request).wait();
+    B::TLB.flush(space, request).wait();
     if round % 8 == 4 {
-        TLB.flush_kernel(Request::all()).wait();
+        B::TLB.flush_kernel(Request::all()).wait();
     }
     page.lowest.store(page.tag(round + 1), Ordering::Release);
     frame

@@ -1,14 +1,11 @@
 //! The CPUs of a test and the flusher under test.
 
-use shootdown::TlbFlusher;
-use shootdown::aarch64::Broadcast;
 use shootdown_examples_aarch64::cpu;
 use shootdown_examples_aarch64::crew::Crew;
 use shootdown_examples_aarch64::lock::Lock;
-use shootdown_examples_aarch64::platform::{self, Kernel};
+use shootdown_examples_aarch64::platform;
 
-/// The flusher under test.
-pub static TLB: Broadcast<Kernel> = Broadcast::new();
+use crate::backend::Backend;
 
 /// CPUs that are online and do one thing after the other.
 #[derive(Debug)]
@@ -20,10 +17,11 @@ pub struct Rig {
 ///
 /// # Panics
 /// When the flusher refuses the machine.
-pub fn start_alone() {
-    TLB.init(platform::config())
+pub fn start_alone<B: Backend>() {
+    B::TLB
+        .init(platform::config())
         .expect("QEMU's CPUs are served");
-    TLB.online().expect("CPU 0 was offline");
+    B::TLB.online().expect("CPU 0 was offline");
 }
 
 impl Rig {
@@ -32,9 +30,9 @@ impl Rig {
     /// # Panics
     /// When the flusher refuses the machine, or there is one CPU only.
     #[must_use]
-    pub fn start() -> Self {
-        start_alone();
-        let rig = Self::join();
+    pub fn start<B: Backend>() -> Self {
+        start_alone::<B>();
+        let rig = Self::join::<B>();
         assert!(rig.cpus() > 1, "these tests need more CPUs: -smp 4");
         rig
     }
@@ -44,9 +42,9 @@ impl Rig {
     /// # Panics
     /// When one does not start.
     #[must_use]
-    pub fn join() -> Self {
+    pub fn join<B: Backend>() -> Self {
         let crew = Crew::start(cpu::present(), |_| {
-            TLB.online().expect("the CPU was offline")
+            B::TLB.online().expect("the CPU was offline")
         });
         Self {
             crew: crew.expect("all CPUs that are present start"),

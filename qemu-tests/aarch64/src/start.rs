@@ -8,7 +8,8 @@ unsafe extern "C" {
     fn main() -> !;
 }
 
-entry!(start);
+// Hundreds of spaces lie on the stack.
+entry!(start, 160);
 fn start(_: u64, _: u64, _: u64, _: u64) -> ! {
     boot::init_cpu(0);
     // SAFETY: the boot stack, translation and semihosting are set up, which is all that it needs; called once.

@@ -5,10 +5,13 @@
 #[cfg(test)]
 #[embedded_test::tests]
 mod tests {
-    use flush_cases::rig::TLB;
-    use shootdown::aarch64::InitError;
+    use flush_cases::backend::Backend;
+    use shootdown::aarch64::{InitError, Local};
     use shootdown::{OnlineError, SpaceError, TlbFlusher};
+    use shootdown_examples_aarch64::platform::Kernel;
     use shootdown_examples_aarch64::{boot, platform};
+
+    type Tlb = Local<Kernel>;
 
     #[test]
     fn el2_without_e2h_is_a_typed_error() {
@@ -17,10 +20,10 @@ mod tests {
             2,
             "boot with -M virt,virtualization=on"
         );
-        let refused = TLB.init(platform::config());
+        let refused = Tlb::TLB.init(platform::config());
         assert_eq!(refused, Err(InitError::WrongRegime { level: 2 }));
-        assert_eq!(TLB.online(), Err(OnlineError::NotInitialized));
-        let space = TLB.space(boot::reserved_root());
+        assert_eq!(Tlb::TLB.online(), Err(OnlineError::NotInitialized));
+        let space = Tlb::TLB.space(boot::reserved_root());
         assert_eq!(space.map(drop), Err(SpaceError::NotInitialized));
     }
 }

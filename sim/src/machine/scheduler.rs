@@ -156,7 +156,8 @@ impl Machine {
     /// The running CPU waits unless something that it has read since the last turn has changed.
     fn park(&mut self) {
         let it = &mut self.cpus[self.current];
-        if !it.changed && !(it.pending && it.interrupts_on) {
+        let interrupted = it.pending && it.interrupts_on;
+        if !it.changed && !interrupted {
             it.state = State::Parked;
             self.tally.parks += 1;
         }

@@ -174,9 +174,11 @@ impl<P: IpiPlatform, C: Courier, const W: usize> Backend<W> for x86_64::Tlb<P, C
         let Mode::X86 { pcid, invpcid } = setup.mode else {
             unreachable!("x86_64 runs on x86_64");
         };
-        let mut features = Features::default();
-        features.pcid = pcid;
-        features.invpcid = invpcid;
+        let features = Features {
+            pcid,
+            invpcid,
+            ..Features::default()
+        };
         let config = x86_64::Config::new(features, kernel_root)
             .pcid(pcid)
             .kernel_mappings_global(setup.kernel_global)
