@@ -35,6 +35,13 @@ impl Tags {
         }
     }
 
+    /// No device uses a space any more; whether one did.
+    pub(crate) fn unshare(&mut self, scope: u8) -> bool {
+        let before = self.shared.len();
+        self.shared.retain(|(other, _)| *other != scope);
+        self.shared.len() != before
+    }
+
     /// The ASID by which a device knows a space.
     fn shared(&self, scope: u8) -> Option<Option<u16>> {
         self.shared
@@ -84,8 +91,8 @@ impl Machine {
     }
 
     /// A flush of `cpu` has completed; `before` are its broadcasts before, if a device uses the space.
-    pub(crate) fn judge_broadcast(&mut self, cpu: usize, before: Option<u64>) {
-        if before == Some(self.cpus[cpu].broadcasts) {
+    pub(crate) fn judge_broadcast(&mut self, cpu: usize, scope: u8, before: Option<u64>) {
+        if before == Some(self.cpus[cpu].broadcasts) && self.tags.shared(scope).is_some() {
             let number = self.cpus[cpu].number;
             self.fail(format!("a flush of cpu{number} completed without a broadcast, though a device uses the space"));
         }

@@ -365,7 +365,7 @@ impl Machine {
                 store.table, store.index
             ));
         }
-        self.judge_broadcast(open.cpu, open.broadcasts);
+        self.judge_broadcast(open.cpu, scope, open.broadcasts);
         self.oracle.close(&open);
         open.promise
     }

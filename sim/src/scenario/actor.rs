@@ -403,7 +403,10 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
         }
         owner.retiring.set(true);
         let busy = owner.is_busy();
-        with(|m| m.may_find_retired |= busy);
+        let shared = with(|m| {
+            m.may_find_retired |= busy;
+            m.tags.unshare(owner.scope)
+        });
         match self.flusher().retire(space_of(&owner)) {
             Ok(()) => {
                 owner.retired.set(true);
@@ -424,6 +427,9 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
                 }
             }
             Err(RetireError::Running(cpus)) => with(|m| {
+                if shared {
+                    m.tags.share(owner.scope);
+                }
                 m.note(|_| format!("retire is refused: {cpus:?} run it"));
                 if cpus.is_empty() {
                     m.fail(String::from("retire is refused, but no CPU is named"));
