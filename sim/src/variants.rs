@@ -79,6 +79,7 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::AsidReadEarly, Simulator(ARM)),
     (Broken::NoActiveBarrier, Simulator(SPARING)),
     (Broken::NoStaleBarrier, Simulator(LOCAL)),
+    (Broken::MarksBeforeStores, Simulator(LOCAL)),
     (Broken::StaleNotMarked, Simulator(LOCAL)),
     (Broken::StaleTestedEarly, Simulator(LOCAL)),
     (Broken::StaleFlushedLate, Simulator(LOCAL)),
