@@ -74,7 +74,8 @@ unsafe impl Instructions for Model {
     unsafe fn write_ttbr1(_: u64) {}
 
     fn tcr() -> u64 {
-        0
+        // TG1: 4 KiB.
+        0b10 << 30
     }
 }
 
