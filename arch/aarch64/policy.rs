@@ -161,12 +161,11 @@ pub(super) fn place<I: Instructions, const W: usize>(
         }
         Kind::Local => {
             let early = broken(Broken::NoStaleBarrier).then(|| space.active.load(Acquire));
+            let mark = || space.cpus.keep_only(loaded_here.then_some(me));
             // The stores reach the walkers before the bits are looked at.
-            if broken(Broken::MarksBeforeStores) {
-                space.cpus.keep_only(loaded_here.then_some(me));
-            }
+            let marked = broken(Broken::MarksBeforeStores).then(mark);
             I::dsb_ish();
-            if !broken(Broken::StaleNotMarked) && space.cpus.keep_only(loaded_here.then_some(me)) {
+            if !broken(Broken::StaleNotMarked) && marked.unwrap_or_else(mark) {
                 // The marks are visible before the count is read. Where there was nothing to mark, the barrier above
                 // has ordered the stores before the count.
                 I::dsb_ish();
