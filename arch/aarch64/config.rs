@@ -20,6 +20,8 @@ pub struct Config {
     pub(super) reserved_root: u64,
     pub(super) ranges: bool,
     pub(super) level_hints: bool,
+    #[cfg(any(loom, feature = "_sim"))]
+    asid_limit: u64,
 }
 
 /// Why the flusher can't be initialized.
@@ -82,6 +84,8 @@ impl Config {
             reserved_root,
             ranges: true,
             level_hints: true,
+            #[cfg(any(loom, feature = "_sim"))]
+            asid_limit: u64::MAX,
         }
     }
 
@@ -98,6 +102,22 @@ impl Config {
         self.level_hints = enable;
         self
     }
+
+    /// Uses only the first `limit` ASIDs, so that the simulated machine and loom see them run out.
+    #[cfg(any(loom, feature = "_sim"))]
+    #[doc(hidden)]
+    pub const fn asid_limit(mut self, limit: u64) -> Self {
+        self.asid_limit = limit;
+        self
+    }
+
+    /// How many ASIDs are used on a CPU with `features`, the reserved one included.
+    pub(super) fn asids(&self, features: &Features) -> u64 {
+        #[cfg(any(loom, feature = "_sim"))]
+        return features.asids().min(self.asid_limit);
+        #[cfg(not(any(loom, feature = "_sim")))]
+        features.asids()
+    }
 }
 
 /// The configuration as the flusher keeps it: written once, read everywhere.
@@ -105,6 +125,8 @@ impl Config {
 pub(super) struct Settings {
     word: AtomicU64,
     reserved_root: AtomicU64,
+    #[cfg(any(loom, feature = "_sim"))]
+    asids: AtomicU64,
 }
 
 const INITIALIZED: u64 = 1 << 0;
@@ -124,6 +146,8 @@ impl Settings {
         Self {
             word: AtomicU64::new(0),
             reserved_root: AtomicU64::new(0),
+            #[cfg(any(loom, feature = "_sim"))]
+            asids: AtomicU64::new(0),
         }
     }
 
@@ -143,6 +167,8 @@ impl Settings {
             return Err(InitError::AlreadyInitialized);
         }
         self.reserved_root.store(root, Relaxed);
+        #[cfg(any(loom, feature = "_sim"))]
+        self.asids.store(config.asids(features), Relaxed);
         let flag = |on: bool, bit: u64| if on { bit } else { 0 };
         let granule = match config.paging.granule() {
             Granule::Size4K => 0,
@@ -186,6 +212,15 @@ impl Settings {
             lpa2: self.has(LPA2),
             repeat: self.has(REPEAT),
         }
+    }
+
+    /// How many ASIDs are used, the reserved one included.
+    #[inline]
+    pub(super) fn asids(&self) -> u64 {
+        #[cfg(any(loom, feature = "_sim"))]
+        return self.asids.load(Relaxed);
+        #[cfg(not(any(loom, feature = "_sim")))]
+        self.features().asids()
     }
 
     #[inline]

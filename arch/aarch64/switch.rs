@@ -64,7 +64,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         let Activated { asid, slowly } = self.asids.activate::<P>(
             space,
             me,
-            self.settings.features().asids(),
+            self.settings.asids(),
             || self.flush_cpu(),
             || policy::forgotten(M::KIND, space),
         );

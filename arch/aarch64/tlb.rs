@@ -53,13 +53,13 @@ pub type Broadcast<P, I = Hardware, const W: usize = 1, const A: usize = 1024> =
 
 /// Keeps flushes on this CPU while no other has ever loaded the space.
 ///
-/// See [`policy`], [`Tlb`] and [`TlbFlusher`].
+/// See [`policy`](super::policy), [`Tlb`] and [`TlbFlusher`].
 pub type ActiveCpu<P, I = Hardware, const W: usize = 1, const A: usize = 1024> =
     Tlb<P, NeverLoaded, I, W, A>;
 
 /// Keeps flushes on this CPU while no other runs the space.
 ///
-/// See [`policy`], [`Tlb`] and [`TlbFlusher`].
+/// See [`policy`](super::policy), [`Tlb`] and [`TlbFlusher`].
 pub type Local<P, I = Hardware, const W: usize = 1, const A: usize = 1024> =
     Tlb<P, NotRunning, I, W, A>;
 
@@ -98,7 +98,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         let mut features = Features::detect::<I>();
         features.range &= config.ranges;
         features.level_hint &= config.level_hints;
-        let asids = features.asids().min(64 * A as u64);
+        let asids = config.asids(&features).min(64 * A as u64);
         // After a rollover every CPU may keep one, and the space that caused it needs another.
         if P::CPUS as u64 + 1 >= asids {
             return Err(InitError::TooFewAsids { asids });
@@ -217,7 +217,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         if space.is_retired() {
             retired(space.id());
         }
-        let limit = self.features().asids();
+        let limit = self.settings.asids();
         let _irqs = IrqsOff::<P>::new();
         self.asids
             .pin::<P>(space, limit)

@@ -102,7 +102,7 @@ impl Config {
     /// enter the mask again with a locked instruction (13 % to 41 % were measured in Linux).
     pub const DEFAULT_TRIM_AFTER: u64 = 256;
 
-    /// `features` from [`detect`](super::detect()), `kernel_root` the physical address of the table that maps
+    /// `features` from `detect`, `kernel_root` the physical address of the table that maps
     /// the kernel, all its code and stacks, and no user memory; CPUs without a space in use have it loaded. PCIDs are used where the CPU has them and
     /// they are safe.
     pub const fn new(features: Features, kernel_root: u64) -> Self {

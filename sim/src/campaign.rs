@@ -128,7 +128,7 @@ pub fn campaign(plan: &Plan, progress: impl Fn(u64) + Sync) -> Summary {
     let worker = || {
         let mut sum = Summary::default();
         loop {
-            let (own, done) = std::thread::scope(|scope| joined(scope.spawn(&work)));
+            let (own, done) = std::thread::scope(|scope| joined(scope.spawn(work)));
             sum.join(own);
             if done {
                 return sum;

@@ -40,11 +40,7 @@ impl Chooser {
     }
 
     pub(crate) fn replay(schedule: Schedule) -> Self {
-        Self::Replay(Replay {
-            schedule,
-            at: Point::default(),
-            taken: 0,
-        })
+        Self::Replay(Replay { schedule })
     }
 
     /// The next thing to happen at `point`, or `None`: the CPU goes on, or, where it can't (`must`), the first
@@ -82,24 +78,15 @@ impl Chooser {
 /// A replay in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Replay {
+    /// What is still to come. A CPU that waits comes to the same point again and again.
     schedule: Schedule,
-    at: Point,
-    taken: usize,
 }
 
 impl Replay {
     fn choose(&mut self, point: Point) -> Option<Choice> {
-        if self.at != point {
-            self.at = point;
-            self.taken = 0;
-        }
-        let choices = self.schedule.get(&point)?;
-        let next = choices
-            .iter()
-            .filter(|choice| **choice != Choice::Early)
-            .nth(self.taken);
-        self.taken += 1;
-        next.copied()
+        let choices = self.schedule.get_mut(&point)?;
+        let next = choices.iter().position(|choice| *choice != Choice::Early)?;
+        Some(choices.remove(next))
     }
 }
 

@@ -1,6 +1,10 @@
 //! The command line.
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Args, Parser, Subcommand};
 use shootdown::{coverage::Branch, variant::Broken};
@@ -185,7 +189,7 @@ fn print_summary(plan: &Plan, summary: &Summary) {
     }
 }
 
-fn replay_file(file: &PathBuf) -> bool {
+fn replay_file(file: &Path) -> bool {
     let spec = fs::read_to_string(file)
         .map_err(|error| error.to_string())
         .and_then(|text| replay::parse(&text));
@@ -236,7 +240,7 @@ fn row(bag: &Bag, seeds: u64) -> String {
     )
 }
 
-fn record(directory: &PathBuf, only: Option<Broken>) -> bool {
+fn record(directory: &Path, only: Option<Broken>) -> bool {
     let mut good = true;
     for (variant, caught) in variants::VARIANTS {
         let variants::Caught::Simulator(backends) = caught else {
@@ -259,7 +263,7 @@ fn record(directory: &PathBuf, only: Option<Broken>) -> bool {
 }
 
 /// Stores the smallest of a few shrunk replays.
-fn store_replay(backends: &[BackendKind], variant: Broken, file: &PathBuf) -> Result<(), String> {
+fn store_replay(backends: &[BackendKind], variant: Broken, file: &Path) -> Result<(), String> {
     let mut best: Option<(usize, String)> = None;
     for backend in backends {
         for number in 0..3 {

@@ -55,6 +55,24 @@ unsafe impl Instructions for Model {
         0
     }
 
+    fn id_aa64mmfr2() -> u64 {
+        0
+    }
+
+    fn id_aa64isar0() -> u64 {
+        0
+    }
+
+    fn midr() -> u64 {
+        0
+    }
+
+    fn read_ttbr1() -> u64 {
+        0
+    }
+
+    unsafe fn write_ttbr1(_: u64) {}
+
     fn tcr() -> u64 {
         0
     }

@@ -15,11 +15,14 @@
 #![cfg(loom)]
 
 mod arm64;
+mod arm_cpu;
+mod asid;
 mod cpu;
 mod explore;
 mod gather;
 mod kernel;
 mod lazy;
+mod local;
 mod machine;
 mod page;
 mod platform;

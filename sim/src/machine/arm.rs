@@ -9,9 +9,10 @@ use shootdown::aarch64::{Instructions, Tlbi};
 use super::{
     Machine, Mode,
     current::with,
+    part::part,
     scheduler::point,
     stores::EntryStore,
-    tlb::{Entry, Kind},
+    tlbi::{decode, drops},
 };
 
 /// TTBR0's root address.
@@ -31,6 +32,9 @@ pub(crate) enum Issued {
         operation: Tlbi,
         operand: u64,
         target: usize,
+        /// A barrier has waited for it when its CPU had issued so many broadcasts, which on parts that must repeat does not
+        /// suffice.
+        awaited: Option<u64>,
     },
 }
 
@@ -43,59 +47,14 @@ impl Issued {
     }
 }
 
-/// What a TLBI names.
-#[derive(Clone, Copy, Debug)]
-struct Named {
-    address: u64,
-    asid: u16,
-    /// The level that the leaf entry is at, if the operand tells.
-    leaf: Option<Kind>,
-}
-
-fn decode(operand: u64) -> Result<Named, String> {
-    let page = operand & 0xfff_ffff_ffff;
-    // Address bits 55:12; bit 55 tells the half.
-    let address = ((page << 20) as i64 >> 8) as u64;
-    let leaf = match operand >> 44 & 0xf {
-        0..=3 => None,
-        0b0111 => Some(Kind::Page),
-        0b0110 => Some(Kind::Large),
-        other => {
-            return Err(format!(
-                "TLBI with level hint {other:#06b}, which no entry of a 4 KiB granule here has"
-            ));
-        }
-    };
-    Ok(Named {
-        address,
-        asid: (operand >> 48) as u16,
-        leaf,
-    })
-}
-
-/// Whether a TLBI drops `entry`.
-fn drops(operation: Tlbi, named: &Named, entry: &Entry) -> bool {
-    let last_level_only = matches!(operation, Tlbi::Vale1Is | Tlbi::Vaale1Is);
-    let any_asid = matches!(operation, Tlbi::Vaae1Is | Tlbi::Vaale1Is | Tlbi::Vaae1);
-    match operation {
-        Tlbi::Vmalle1Is | Tlbi::Vmalle1 => true,
-        Tlbi::Aside1Is => !entry.global && entry.tag == named.asid,
-        _ if !entry.covers(named.address) => false,
-        _ if entry.kind.is_leaf() => {
-            (any_asid || entry.serves(named.asid))
-                && named.leaf.is_none_or(|leaf| leaf == entry.kind)
-        }
-        _ => !last_level_only && (any_asid || !entry.global && entry.tag == named.asid),
-    }
-}
-
 impl Machine {
     fn tlbi(&mut self, operation: Tlbi, operand: u64) {
         let cpu = self.current;
         self.note(|_| format!("tlbi {operation:?} {operand:#x}"));
-        if let Err(message) = decode(operand) {
+        if let Err(message) = decode(operation, operand, self.part) {
             return self.fail(message);
         }
+        self.cpus[cpu].broadcasts += u64::from(operation.is_broadcast());
         let targets = if operation.is_broadcast() {
             0..self.cpus.len()
         } else {
@@ -106,6 +65,7 @@ impl Machine {
                 operation,
                 operand,
                 target,
+                awaited: None,
             });
         }
     }
@@ -113,13 +73,16 @@ impl Machine {
     /// Something that `cpu` has issued takes effect.
     pub(crate) fn take_effect(&mut self, cpu: usize, which: usize) {
         self.tally.effects += 1;
-        let count = self.cpus[cpu].issued.len();
-        let which = which % (count + usize::from(self.cpus[cpu].next_root.is_some())).max(1);
+        let it = &self.cpus[cpu];
+        let (count, roots) = (it.issued.len(), usize::from(it.next_root.is_some()));
+        let which = which % (count + roots + usize::from(it.next_ttbr1.is_some())).max(1);
         if which < count {
             let issued = self.cpus[cpu].issued.remove(which);
             self.complete(cpu, issued);
-        } else {
+        } else if which < count + roots {
             self.load_next_root(cpu);
+        } else {
+            self.load_next_ttbr1(cpu);
         }
     }
 
@@ -130,8 +93,11 @@ impl Machine {
                 operation,
                 operand,
                 target,
+                ..
             } => {
-                let Ok(named) = decode(operand) else { return };
+                let Ok(named) = decode(operation, operand, self.part) else {
+                    return;
+                };
                 let own = target == cpu;
                 if !own && !self.cpus[target].listens {
                     return;
@@ -176,11 +142,56 @@ impl Machine {
         }
     }
 
+    /// The running CPU loads an entry. What it sees of another CPU's stores all observers see, table walkers included
+    /// (multi-copy atomicity).
+    pub(crate) fn observe_entry(&mut self, table: u16, index: usize) {
+        for cpu in (0..self.cpus.len())
+            .filter(|cpu| *cpu != self.current)
+            .collect::<Vec<_>>()
+        {
+            self.complete_where(cpu, |issued| {
+                issued
+                    .as_store()
+                    .is_some_and(|store| (store.table, store.index) == (table, index))
+            });
+        }
+    }
+
     fn load_next_root(&mut self, cpu: usize) {
         if let Some(root) = self.cpus[cpu].next_root.take() {
             self.note_for(cpu, |_| format!("  ttbr0 = {root:#x} takes effect"));
             self.cpus[cpu].root = root;
+            self.judge_loaded(cpu);
             self.oracle_judges_presence(cpu);
+        }
+    }
+
+    fn load_next_ttbr1(&mut self, cpu: usize) {
+        if let Some(value) = self.cpus[cpu].next_ttbr1.take() {
+            self.note_for(cpu, |_| format!("  ttbr1 = {value:#x} takes effect"));
+            self.cpus[cpu].ttbr1 = value;
+            self.judge_loaded(cpu);
+            self.oracle_judges_presence(cpu);
+        }
+    }
+
+    /// A DSB ISH of `cpu`. On parts that must repeat, an invalidation on another CPU is complete only once a later one
+    /// was waited for as well.
+    fn complete_shareable(&mut self, cpu: usize) {
+        let repeat = self.part.repeat;
+        let remote =
+            |issued: &Issued| matches!(issued, Issued::Tlbi { target, .. } if *target != cpu);
+        let now = self.cpus[cpu].broadcasts;
+        self.complete_where(cpu, |issued| match issued {
+            Issued::Tlbi { awaited, .. } if repeat && remote(issued) => {
+                awaited.is_some_and(|then| then < now)
+            }
+            _ => true,
+        });
+        for issued in &mut self.cpus[cpu].issued {
+            if let Issued::Tlbi { awaited, .. } = issued {
+                awaited.get_or_insert(now);
+            }
         }
     }
 
@@ -188,6 +199,7 @@ impl Machine {
     pub(crate) fn synchronize_context(&mut self, cpu: usize) {
         if self.mode == Mode::Arm {
             self.load_next_root(cpu);
+            self.load_next_ttbr1(cpu);
             self.cpus[cpu].tlb.fetched.clear();
         }
     }
@@ -216,7 +228,7 @@ unsafe impl Instructions for Arm {
             let cpu = m.current;
             m.note(|_| String::from("dsb ish"));
             m.drain_all(cpu);
-            m.complete_where(cpu, |_| true);
+            m.complete_shareable(cpu);
         });
     }
 
@@ -261,8 +273,40 @@ unsafe impl Instructions for Arm {
         0
     }
 
+    fn id_aa64mmfr2() -> u64 {
+        part().id_aa64mmfr2()
+    }
+
+    fn id_aa64isar0() -> u64 {
+        part().id_aa64isar0()
+    }
+
+    fn midr() -> u64 {
+        part().midr()
+    }
+
+    fn read_ttbr1() -> u64 {
+        with(|m| {
+            let it = &m.cpus[m.current];
+            // A CPU sees what it has written itself.
+            it.next_ttbr1.unwrap_or(it.ttbr1)
+        })
+    }
+
+    unsafe fn write_ttbr1(value: u64) {
+        point();
+        with(|m| {
+            let cpu = m.current;
+            m.load_next_ttbr1(cpu);
+            m.note(|_| format!("msr ttbr1 = {value:#x}"));
+            if (value ^ m.cpus[cpu].ttbr1) & ROOT_MASK != 0 {
+                m.fail(String::from("the root in TTBR1 is changed"));
+            }
+            m.cpus[cpu].next_ttbr1 = Some(value);
+        });
+    }
+
     fn tcr() -> u64 {
-        // 48-bit halves of 4 KiB granules, 8-bit ASIDs taken from TTBR0: T0SZ = T1SZ = 16, TG1 = 0b10.
-        16 | 16 << 16 | 0b10 << 30
+        part().tcr()
     }
 }

@@ -45,6 +45,13 @@ pub(crate) struct Cpu {
     pub root: u64,
     /// arm64: a TTBR0 that was written and need not have taken effect.
     pub next_root: Option<u64>,
+    /// arm64: TTBR1, and one that was written and need not have taken effect.
+    pub ttbr1: u64,
+    pub next_ttbr1: Option<u64>,
+    /// arm64: what read-modify-writes have stored, which other CPUs need not see before this CPU's later loads are done.
+    pub updates: VecDeque<super::exclusive::Update>,
+    /// arm64: broadcast TLBIs so far.
+    pub broadcasts: u64,
     /// x86: CR4.
     pub cr4: u64,
     /// arm64: what was issued and has not taken effect.
@@ -78,6 +85,10 @@ impl Cpu {
             tlb: Tlb::default(),
             root,
             next_root: None,
+            ttbr1: root,
+            next_ttbr1: None,
+            updates: VecDeque::new(),
+            broadcasts: 0,
             cr4: super::x86::INITIAL_CR4,
             issued: Vec::new(),
             exempt: true,

@@ -127,7 +127,11 @@ pub(crate) fn catch_panics() {
         let place = info.location().map_or(String::new(), |at| {
             format!(" at {}", super::stores::short_panic(at))
         });
-        let text = info.payload_as_str().unwrap_or("panic");
+        let payload = info.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("panic");
         let Some(cpu) = current::end_by_panic(format!("panic: {text}{place}")) else {
             // The simulator itself has panicked.
             return previous(info);

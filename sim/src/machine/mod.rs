@@ -4,8 +4,10 @@
 //! traits act on it.
 
 pub(crate) mod arm;
+pub(crate) mod asids;
 pub(crate) mod cpu;
 pub(crate) mod current;
+pub(crate) mod exclusive;
 pub(crate) mod hook;
 pub(crate) mod interrupts;
 pub(crate) mod layout;
@@ -13,10 +15,12 @@ pub(crate) mod lines;
 #[cfg(test)]
 mod litmus;
 pub(crate) mod oracle;
+pub(crate) mod part;
 pub(crate) mod physical;
 pub(crate) mod scheduler;
 pub(crate) mod stores;
 pub(crate) mod tlb;
+pub(crate) mod tlbi;
 pub(crate) mod trace;
 pub(crate) mod walk;
 pub(crate) mod x86;
@@ -30,6 +34,7 @@ use crate::{
 use cpu::Cpu;
 use lines::Lines;
 use oracle::Oracle;
+use part::Part;
 use physical::Physical;
 use trace::Trace;
 
@@ -125,6 +130,10 @@ pub(crate) const STEP_LIMIT: u64 = 400_000;
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub mode: Mode,
+    /// arm64: what the CPUs are.
+    pub part: Part,
+    /// arm64: where the spaces' ASIDs stand.
+    pub tags: asids::Tags,
     pub cpus: Vec<Cpu>,
     /// The index of the CPU that runs.
     pub current: usize,
@@ -161,6 +170,8 @@ impl Machine {
         let root = memory.kernel_root();
         Self {
             mode,
+            part: part::part(),
+            tags: asids::Tags::default(),
             cpus: numbers
                 .iter()
                 .map(|number| Cpu::new(*number, root))

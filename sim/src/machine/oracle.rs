@@ -32,6 +32,8 @@ struct Truth {
     closed: [Dates; PAGES as usize],
     /// Up to when they are closed for speculation too.
     closed_hard: [Dates; PAGES as usize],
+    /// As far as no earlier flush has closed them for use: an older entry that is not loaded may be left by that one.
+    closed_first: [Dates; PAGES as usize],
     closed_tables: [u64; REGIONS as usize],
     closed_top: u64,
 }
@@ -43,6 +45,7 @@ impl Truth {
         top: 0,
         closed: [[0; 3]; PAGES as usize],
         closed_hard: [[0; 3]; PAGES as usize],
+        closed_first: [[0; 3]; PAGES as usize],
         closed_tables: [0; REGIONS as usize],
         closed_top: 0,
     };
@@ -79,6 +82,8 @@ struct Open {
     promise: Promise,
     /// Page-table stores of the same CPU up to this one count.
     sequence: u64,
+    /// arm64, of a space that a device uses: the broadcasts that the CPU had issued before.
+    broadcasts: Option<u64>,
     dates: Truth,
 }
 
@@ -164,15 +169,30 @@ impl Oracle {
 
     /// A flush begins on `cpu`: it is for what walkers see already, and for what this CPU has stored up to
     /// `sequence`.
-    pub(crate) fn begin(&mut self, cpu: usize, promise: Promise, sequence: u64) -> FlushId {
+    pub(crate) fn begin(
+        &mut self,
+        cpu: usize,
+        promise: Promise,
+        sequence: u64,
+        broadcasts: Option<u64>,
+    ) -> FlushId {
         let dates = self.scopes[usize::from(promise.scope)].clone();
         self.open.push(Some(Open {
             cpu,
             promise,
             sequence,
+            broadcasts,
             dates,
         }));
         FlushId(self.open.len() - 1)
+    }
+
+    /// Whether a flush is for changes that no other has closed.
+    fn is_needed(&self, open: &Open) -> bool {
+        let closed = &self.scopes[usize::from(open.promise.scope)].closed;
+        (0..usize::from(PAGES))
+            .filter(|page| open.promise.pages >> page & 1 != 0)
+            .any(|page| is_older(&closed[page], &open.dates.pages[page]))
     }
 
     fn close(&mut self, open: &Open) {
@@ -185,6 +205,17 @@ impl Oracle {
         let truth = &mut self.scopes[usize::from(scope)];
         for page in 0..usize::from(PAGES) {
             if pages >> page & 1 != 0 {
+                if hard {
+                    let (closed, dates) = (truth.closed[page], open.dates.pages[page]);
+                    let first = core::array::from_fn(|level| {
+                        if dates[level] > closed[level] {
+                            dates[level]
+                        } else {
+                            0
+                        }
+                    });
+                    truth.closed_first[page] = later(&truth.closed_first[page], &first);
+                }
                 truth.closed[page] = later(&truth.closed[page], &open.dates.pages[page]);
                 if hard {
                     truth.closed_hard[page] =
@@ -211,6 +242,7 @@ impl Oracle {
         let truth = &mut self.scopes[usize::from(scope)];
         truth.closed = [[now; 3]; PAGES as usize];
         truth.closed_hard = truth.closed;
+        truth.closed_first = truth.closed;
         truth.closed_tables = [now; REGIONS as usize];
         truth.closed_top = now;
     }
@@ -230,13 +262,21 @@ impl Oracle {
 
     /// Whether `entry` is older than a change that is closed for speculation.
     fn is_closed_hard(&self, entry: &Entry) -> bool {
+        self.is_closed_by(entry, &self.scopes[usize::from(entry.scope)].closed_hard)
+    }
+
+    /// Whether `entry` should have gone even if its tag is not loaded.
+    pub(crate) fn must_be_gone(&self, entry: &Entry) -> bool {
+        self.is_closed_by(entry, &self.scopes[usize::from(entry.scope)].closed_first)
+    }
+
+    fn is_closed_by(&self, entry: &Entry, closed: &[Dates; PAGES as usize]) -> bool {
         let truth = &self.scopes[usize::from(entry.scope)];
         match entry.kind {
             Kind::Page | Kind::Large => {
                 let pages = entry.pages();
                 (0..PAGES).any(|page| {
-                    pages >> page & 1 != 0
-                        && is_older(&entry.times, &truth.closed_hard[usize::from(page)])
+                    pages >> page & 1 != 0 && is_older(&entry.times, &closed[usize::from(page)])
                 })
             }
             Kind::Region => {
@@ -267,7 +307,9 @@ impl Machine {
             )
         });
         let sequence = self.store_sequence;
-        self.oracle.begin(self.current, promise, sequence)
+        let broadcasts = self.broadcasts_for_device(promise.scope);
+        self.oracle
+            .begin(self.current, promise, sequence, broadcasts)
     }
 
     /// The running CPU relies on a change being flushed that the flusher says is.
@@ -278,7 +320,7 @@ impl Machine {
                 promise.scope, promise.pages
             )
         });
-        self.oracle.begin(self.current, promise, 0)
+        self.oracle.begin(self.current, promise, 0, None)
     }
 
     /// A space has retired: no CPU may have anything of it that it can use, now or later.
@@ -294,6 +336,7 @@ impl Machine {
                 ));
             }
             self.oracle_judges_presence(cpu);
+            self.judge_own_asid(cpu, scope);
         }
     }
 
@@ -323,6 +366,9 @@ impl Machine {
                 store.table, store.index
             ));
         }
+        if self.oracle.is_needed(&open) {
+            self.judge_broadcast(open.cpu, open.broadcasts);
+        }
         self.oracle.close(&open);
         open.promise
     }
@@ -338,6 +384,7 @@ impl Machine {
         if uses || (may && self.context(cpu, address).scope == promise.scope) {
             self.judge_readiness(cpu);
         }
+        self.judge_arm_completion(cpu, promise);
     }
 
     /// `cpu` is about to use its space: it must hold nothing that is closed for use, nor another space's entries.

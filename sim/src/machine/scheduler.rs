@@ -44,9 +44,9 @@ impl Machine {
             let bit = 1 << index;
             let flag = |on: bool| if on { bit } else { 0 };
             options.runnable |= flag(index != self.current && cpu.state == State::Runnable);
-            options.drain |= flag(!cpu.buffer.is_empty());
+            options.drain |= flag(self.has_stored(index));
             options.deliver |= flag(cpu.in_flight > 0);
-            options.effect |= flag(!cpu.issued.is_empty() || cpu.next_root.is_some());
+            options.effect |= flag(!cpu.issued.is_empty() || cpu.next_root.is_some() || cpu.next_ttbr1.is_some());
             options.active |= bit;
         }
         options
@@ -155,7 +155,8 @@ impl Machine {
     /// The running CPU waits unless something that it has read since the last turn has changed.
     fn park(&mut self) {
         let it = &mut self.cpus[self.current];
-        if !it.changed && !(it.pending && it.interrupts_on) {
+        let interrupted = it.pending && it.interrupts_on;
+        if !it.changed && !interrupted {
             it.state = State::Parked;
             self.tally.parks += 1;
         }

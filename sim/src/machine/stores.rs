@@ -97,7 +97,8 @@ impl Machine {
                 Buffered::Word { word: at, value } if core::ptr::eq(*at, word) => Some(*value),
                 _ => None,
             });
-        own.unwrap_or_else(|| word.load(Relaxed))
+        own.or_else(|| self.own_update(cpu, word))
+            .unwrap_or_else(|| word.load(Relaxed))
     }
 
     /// Stores to a word on the running CPU.
@@ -129,7 +130,10 @@ impl Machine {
     ) -> Result<u64, u64> {
         let cpu = self.current;
         self.cpus[cpu].published = false;
-        self.drain_all(cpu);
+        match self.mode {
+            Mode::X86 { .. } => self.drain_all(cpu),
+            Mode::Arm => self.before_update(cpu, word),
+        }
         let old = word.load(Relaxed);
         let new = update(old);
         let Some(line) = self.line(word, at) else {
@@ -151,7 +155,10 @@ impl Machine {
         });
         let Some(new) = new else { return Err(old) };
         self.judge_publication(word, new);
-        self.write_word(word, new);
+        match self.mode {
+            Mode::X86 { .. } => self.write_word(word, new),
+            Mode::Arm => self.defer_update(cpu, word, new),
+        }
         Ok(old)
     }
 
@@ -176,7 +183,7 @@ impl Machine {
     }
 
     /// A value for the trace. Ids of spaces go on from run to run, so loaded words are shown relative to the run's first.
-    fn show(&self, word: &AtomicU64, value: u64) -> String {
+    pub(crate) fn show(&self, word: &AtomicU64, value: u64) -> String {
         if self.trace.is_none() || !self.name(word).ends_with("loaded") {
             return self.lines.show(value);
         }
@@ -221,6 +228,9 @@ impl Machine {
 
     /// Loads from a page table on the running CPU.
     pub(crate) fn load_entry(&mut self, table: u16, index: usize) -> u64 {
+        if self.mode == Mode::Arm {
+            self.observe_entry(table, index);
+        }
         let own = self.cpus[self.current]
             .buffer
             .iter()
@@ -243,6 +253,9 @@ impl Machine {
 
     /// The oldest store of `cpu`'s buffer reaches memory.
     pub(crate) fn drain(&mut self, cpu: usize) {
+        if self.complete_update(cpu) {
+            return;
+        }
         let Some(store) = self.cpus[cpu].buffer.pop_front() else {
             return;
         };
@@ -252,6 +265,7 @@ impl Machine {
                 // SAFETY: `store` buffers only words of registered memory, and the scenario keeps what it has
                 // registered until the run is over.
                 let word = unsafe { &*word };
+                self.settle_updates(word);
                 self.note_for(cpu, |m| {
                     format!("  drain {} = {}", m.name(word), m.show(word, value))
                 });
@@ -266,7 +280,7 @@ impl Machine {
 
     /// All stores of `cpu`'s buffer reach memory.
     pub(crate) fn drain_all(&mut self, cpu: usize) {
-        while !self.cpus[cpu].buffer.is_empty() {
+        while self.has_stored(cpu) {
             self.drain(cpu);
         }
     }
@@ -287,7 +301,7 @@ impl Machine {
             .committed(cpu, store.sequence, &store.change, time);
     }
 
-    fn write_word(&mut self, word: &AtomicU64, value: u64) {
+    pub(crate) fn write_word(&mut self, word: &AtomicU64, value: u64) {
         word.store(value, Relaxed);
         let Some(line) = self.lines.find(core::ptr::from_ref(word) as usize) else {
             return;

@@ -61,6 +61,11 @@ impl Entry {
         address & !(self.kind.bytes() - 1) == self.base
     }
 
+    /// The last address that it covers.
+    pub(crate) const fn last(&self) -> u64 {
+        self.base + (self.kind.bytes() - 1)
+    }
+
     pub(crate) const fn serves(&self, tag: u16) -> bool {
         self.global || self.tag == tag
     }

@@ -50,13 +50,20 @@ impl Machine {
                 };
                 (frame_of(it.root & x86::ROOT_MASK), tag)
             }
-            Mode::Arm if address >> 63 != 0 => {
-                (frame_of(self.memory.kernel_root()), (it.root >> 48) as u16)
+            Mode::Arm => {
+                let user = it.root & super::arm::ROOT_MASK;
+                let root = if address >> 63 != 0 {
+                    self.memory.kernel_root()
+                } else {
+                    user
+                };
+                let tag = if self.part.asid_in_ttbr1 {
+                    it.ttbr1
+                } else {
+                    it.root
+                };
+                (frame_of(root), (tag >> 48) as u16)
             }
-            Mode::Arm => (
-                frame_of(it.root & super::arm::ROOT_MASK),
-                (it.root >> 48) as u16,
-            ),
         };
         let scope = if address >> 63 != 0 {
             0
@@ -68,14 +75,19 @@ impl Machine {
 
     /// Translates `address` on `cpu` as hardware does: through its paging-structure caches, into the TLB.
     pub(crate) fn walk(&mut self, cpu: usize, address: u64) -> Option<Entry> {
-        let Context { root, tag, scope } = self.context(cpu, address);
+        let Context {
+            root,
+            tag,
+            mut scope,
+        } = self.context(cpu, address);
         let now = self.tick();
         let mut times = [u64::MAX; 3];
         let (mut table, mut generation, mut level) = (root, self.memory.generation(root)?, 2);
         for (kind, below) in [(Kind::Region, 0), (Kind::Top, 1)] {
             if let Some(cached) = self.cpus[cpu].tlb.table(kind, tag, address) {
                 (table, generation, level) = (cached.frame, cached.generation, below);
-                times = cached.times;
+                // The tag alone leads there, whatever root is loaded.
+                (times, scope) = (cached.times, cached.scope);
                 self.tally.fills_through_caches += 1;
                 break;
             }

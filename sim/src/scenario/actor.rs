@@ -378,6 +378,20 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
         }
     }
 
+    /// A device uses a space's tables from now on.
+    pub(crate) fn share_with_device(&self, space: u8) {
+        let Some(owner) = self.begin(space) else { return };
+        match self.flusher().share_with_device(space_of(&owner)) {
+            Ok(()) => with(|m| {
+                // The kernel starts the device by a store that comes after a barrier.
+                m.drain_all(self.index);
+                m.tags.share(owner.scope);
+            }),
+            Err(error) => with(|m| m.note(|_| error.to_string())),
+        }
+        self.end(&owner);
+    }
+
     /// Ends a space, unless operations on it are under way, and puts a new one in its place.
     pub(crate) fn retire(&self, space: u8, eager: bool) {
         let place = &self.world.places[usize::from(space)];
@@ -415,6 +429,8 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
             }),
             Err(error) => with(|m| m.fail(format!("retire: {error}"))),
         }
+        // The kernel's own flag is stored with release.
+        with(|m| m.drain_all(m.current));
         owner.retiring.set(false);
     }
 

@@ -3,13 +3,14 @@
 use core::sync::atomic::AtomicU64;
 
 use shootdown::{
-    Granule, IpiPlatform, Paging, Platform, TlbFlusher, aarch64,
+    Granule, IpiPlatform, Paging, Platform, TlbFlusher,
+    aarch64::{self, policy::Policy},
     coverage::Branch,
     x86_64::{self, Courier, Features},
 };
 
 use crate::{
-    machine::{Mode, arm::Arm, layout, x86::X86},
+    machine::{Mode, arm::Arm, layout, part::Part, x86::X86},
     rng::Rng,
 };
 
@@ -20,13 +21,23 @@ pub enum BackendKind {
     Ipi,
     /// x86_64: interrupts, and the own TLB meanwhile.
     ConcurrentIpi,
-    /// arm64: broadcast.
+    /// arm64: always broadcast.
     Broadcast,
+    /// arm64: local while no other CPU has ever loaded the space.
+    ActiveCpu,
+    /// arm64: local while no other CPU runs the space.
+    Local,
 }
 
 impl BackendKind {
     /// All backends.
-    pub const ALL: [Self; 3] = [Self::Ipi, Self::ConcurrentIpi, Self::Broadcast];
+    pub const ALL: [Self; 5] = [
+        Self::Ipi,
+        Self::ConcurrentIpi,
+        Self::Broadcast,
+        Self::ActiveCpu,
+        Self::Local,
+    ];
 
     /// The name, as on the command line.
     pub const fn name(self) -> &'static str {
@@ -34,6 +45,8 @@ impl BackendKind {
             Self::Ipi => "ipi",
             Self::ConcurrentIpi => "concurrent_ipi",
             Self::Broadcast => "broadcast",
+            Self::ActiveCpu => "active_cpu",
+            Self::Local => "local",
         }
     }
 
@@ -42,26 +55,36 @@ impl BackendKind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
+    /// Whether it is one of arm64's.
+    pub const fn is_arm(self) -> bool {
+        matches!(self, Self::Broadcast | Self::ActiveCpu | Self::Local)
+    }
+
     /// Whether a run of this backend can take `branch`.
     pub fn can_take(self, branch: Branch) -> bool {
         use Branch as B;
-        let arm_only = matches!(
-            branch,
-            B::TlbiLeaf | B::TlbiTable | B::TlbiAsid | B::TlbiKernel | B::TlbiAll
-        );
+        let arm_only = match branch {
+            B::TlbiLeaf
+            | B::TlbiTable
+            | B::TlbiAsid
+            | B::TlbiKernel
+            | B::TlbiAll
+            | B::TlbiRange => true,
+            B::AsidFast | B::AsidSlow | B::AsidPendingFlush | B::AsidReserved | B::AsidRollover => {
+                true
+            }
+            B::TlbiLocal => return matches!(self, Self::ActiveCpu | Self::Local),
+            B::TlbiElided | B::StaleFlushed => return self == Self::Local,
+            _ => false,
+        };
         let both = matches!(
             branch,
-            B::Online
-                | B::Offline
-                | B::SwitchSame
-                | B::SwitchBitSet
-                | B::SwitchBitClear
-                | B::RetireRefused
-                | B::GatherOverlapped
+            B::Online | B::Offline | B::SwitchSame | B::RetireRefused | B::GatherOverlapped
         );
-        match self {
-            Self::Ipi | Self::ConcurrentIpi => !arm_only,
-            Self::Broadcast => arm_only || both,
+        if self.is_arm() {
+            arm_only || both
+        } else {
+            !arm_only
         }
     }
 }
@@ -76,8 +99,12 @@ pub(crate) struct Setup {
     pub ceiling: u64,
     /// x86: CPUs found away before they are trimmed.
     pub trim_after: u64,
-    /// arm64: only few ASIDs are left, so that they are given again.
-    pub few_asids: bool,
+    /// arm64: what the CPUs are.
+    pub part: Part,
+    /// arm64: ASIDs beyond one for each CPU and the reserved one, so that they run out.
+    pub spare_asids: u64,
+    /// arm64: each space is mostly used by one CPU, its home.
+    pub homes: bool,
     pub spaces: u8,
     /// Pages on which most operations are.
     pub hot: Option<[u8; 3]>,
@@ -89,15 +116,18 @@ impl Setup {
     pub(crate) fn draw(backend: BackendKind, rng: &mut Rng) -> Self {
         let pcid = rng.chance(2, 3);
         let invpcid = rng.chance(2, 3);
-        Self {
-            mode: match backend {
-                BackendKind::Broadcast => Mode::Arm,
-                _ => Mode::X86 { pcid, invpcid },
+        let mut setup = Self {
+            mode: if backend.is_arm() {
+                Mode::Arm
+            } else {
+                Mode::X86 { pcid, invpcid }
             },
-            kernel_global: backend == BackendKind::Broadcast || rng.chance(1, 2),
+            kernel_global: backend.is_arm() || rng.chance(1, 2),
             ceiling: rng.pick(&[1, 4, 33, 33, 512]),
             trim_after: rng.pick(&[0, 0, 1, 3, 256]),
-            few_asids: rng.chance(1, 2),
+            part: Part::default(),
+            spare_asids: rng.pick(&[1, 40]),
+            homes: false,
             spaces: rng.pick(&[2, 2, 3, 4, 7]),
             hot: rng.chance(1, 2).then(|| {
                 let first = rng.below(u32::from(layout::USER_PAGES)) as u8;
@@ -107,7 +137,25 @@ impl Setup {
                 [first, second, kernel]
             }),
             wide: rng.chance(1, 8),
+        };
+        if backend.is_arm() {
+            setup.draw_part(rng);
         }
+        setup
+    }
+
+    fn draw_part(&mut self, rng: &mut Rng) {
+        self.part = Part {
+            range: rng.chance(1, 2),
+            level_hint: rng.chance(1, 2),
+            lpa2: rng.chance(1, 4),
+            repeat: rng.chance(1, 4),
+            asid_in_ttbr1: rng.chance(1, 3),
+        };
+        self.spare_asids = rng.pick(&[1, 1, 1, 2, 40]);
+        self.homes = rng.chance(2, 3);
+        // More spaces than ASIDs, or few spaces that CPUs share.
+        self.spaces = rng.pick(&[1, 2, 3, 8, 14, 18]);
     }
 }
 
@@ -119,10 +167,6 @@ pub(crate) trait Backend<const W: usize>: TlbFlusher<W> + 'static {
     fn handle_interrupt(&self);
     /// The shared words.
     fn name_words(&self, name: &mut dyn FnMut(&'static str, &AtomicU64));
-    /// How many tags are taken away before the run, so that `spaces` and no more can be made.
-    fn spare_tags(_setup: &Setup) -> usize {
-        0
-    }
 }
 
 impl<P: IpiPlatform, C: Courier, const W: usize> Backend<W> for x86_64::Tlb<P, C, X86, W> {
@@ -130,9 +174,11 @@ impl<P: IpiPlatform, C: Courier, const W: usize> Backend<W> for x86_64::Tlb<P, C
         let Mode::X86 { pcid, invpcid } = setup.mode else {
             unreachable!("x86_64 runs on x86_64");
         };
-        let mut features = Features::default();
-        features.pcid = pcid;
-        features.invpcid = invpcid;
+        let features = Features {
+            pcid,
+            invpcid,
+            ..Features::default()
+        };
         let config = x86_64::Config::new(features, kernel_root)
             .pcid(pcid)
             .kernel_mappings_global(setup.kernel_global)
@@ -154,10 +200,13 @@ impl<P: IpiPlatform, C: Courier, const W: usize> Backend<W> for x86_64::Tlb<P, C
     }
 }
 
-impl<P: Platform, const W: usize> Backend<W> for aarch64::Broadcast<P, Arm, W, 1> {
-    fn build(_setup: &Setup, kernel_root: u64) -> Self {
+impl<P: Platform, M: Policy, const W: usize, const A: usize> Backend<W>
+    for aarch64::Tlb<P, M, Arm, W, A>
+{
+    fn build(setup: &Setup, kernel_root: u64) -> Self {
         let flusher = Self::new();
-        let config = aarch64::Config::new(Paging::arm64(Granule::Size4K), kernel_root);
+        let config = aarch64::Config::new(Paging::arm64(Granule::Size4K), kernel_root)
+            .asid_limit(P::CPUS as u64 + 1 + setup.spare_asids);
         if let Err(error) = flusher.init(config) {
             panic!("the scenario's configuration is bad: {error}");
         }
@@ -168,14 +217,5 @@ impl<P: Platform, const W: usize> Backend<W> for aarch64::Broadcast<P, Arm, W, 1
 
     fn name_words(&self, name: &mut dyn FnMut(&'static str, &AtomicU64)) {
         self.words(name);
-    }
-
-    fn spare_tags(setup: &Setup) -> usize {
-        // One of 64 is reserved.
-        if setup.few_asids {
-            63 - usize::from(setup.spaces)
-        } else {
-            0
-        }
     }
 }

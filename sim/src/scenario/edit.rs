@@ -349,11 +349,11 @@ impl<'a, const W: usize> Edit<'a, W> {
         Range::new(paging, first, (last - first) / stride.bytes() + 1, stride).ok()
     }
 
-    /// arm64 flushes up to 512 pages one by one, which takes the simulated machine long: a range that skips the middle
+    /// arm64 without range operations flushes up to 512 pages one by one, which takes the simulated machine long: a range that skips the middle
     /// of a region is made large enough to be flushed as a whole.
     pub(crate) fn widen(&self, first: u64, last: u64) -> (u64, u64) {
         let pages = (last - first) / layout::entry_bytes(0) + 1;
-        if !self.break_before_make || !(9..=512).contains(&pages) {
+        if !self.break_before_make || with(|m| m.part.range) || !(9..=512).contains(&pages) {
             return (first, last);
         }
         let pair = 2 * layout::REGION_BYTES;

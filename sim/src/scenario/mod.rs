@@ -6,6 +6,7 @@ mod bulk;
 mod edit;
 #[cfg(test)]
 mod historic;
+mod home;
 mod lock;
 mod op;
 mod owner;

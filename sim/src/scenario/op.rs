@@ -121,6 +121,10 @@ pub(crate) enum Op {
     FlushLocal {
         page: u8,
     },
+    /// arm64: a device uses the space's tables from now on.
+    ShareWithDevice {
+        space: u8,
+    },
     /// A flush without any change.
     Spurious {
         space: u8,

@@ -4,7 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use shootdown::{
-    CpuSlot, Platform, aarch64,
+    CpuSlot, Platform,
+    aarch64::{
+        self,
+        policy::{AlwaysBroadcast, NeverLoaded, NotRunning, Policy},
+    },
     coverage::{Branch, take_coverage},
     variant::{Broken, break_protocol},
     x86_64,
@@ -20,10 +24,12 @@ use crate::{
     choice::{Choice, Schedule},
     chooser::Chooser,
     machine::{
-        Machine, Tally,
+        Machine, Mode, Tally,
         arm::Arm,
         current::{Calls, with},
-        interrupts, scheduler,
+        interrupts,
+        part::set_part,
+        scheduler,
         x86::X86,
     },
     platform::{SimPlatform, set_slots},
@@ -129,12 +135,18 @@ fn run_here(spec: &Spec) -> Outcome {
         (BackendKind::ConcurrentIpi, true) => {
             run_on::<x86_64::ConcurrentIpi<SimPlatform<80>, X86, 2>, 2>(spec, setup, rng)
         }
-        (BackendKind::Broadcast, false) => {
-            run_on::<aarch64::Broadcast<SimPlatform<16>, Arm, 1, 1>, 1>(spec, setup, rng)
-        }
-        (BackendKind::Broadcast, true) => {
-            run_on::<aarch64::Broadcast<SimPlatform<80>, Arm, 2, 1>, 2>(spec, setup, rng)
-        }
+        (BackendKind::Broadcast, _) => run_on_arm::<AlwaysBroadcast>(spec, setup, rng),
+        (BackendKind::ActiveCpu, _) => run_on_arm::<NeverLoaded>(spec, setup, rng),
+        (BackendKind::Local, _) => run_on_arm::<NotRunning>(spec, setup, rng),
+    }
+}
+
+/// The fewer CPUs the platform has, the fewer ASIDs there may be.
+fn run_on_arm<M: Policy>(spec: &Spec, setup: Setup, rng: Rng) -> Outcome {
+    match (setup.wide, spec.cpus) {
+        (true, _) => run_on::<aarch64::Tlb<SimPlatform<80>, M, Arm, 2, 2>, 2>(spec, setup, rng),
+        (false, ..=4) => run_on::<aarch64::Tlb<SimPlatform<4>, M, Arm, 1, 1>, 1>(spec, setup, rng),
+        (false, _) => run_on::<aarch64::Tlb<SimPlatform<16>, M, Arm, 1, 1>, 1>(spec, setup, rng),
     }
 }
 
@@ -151,6 +163,7 @@ fn numbers(cpus: usize, wide: bool) -> Vec<usize> {
 fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng) -> Outcome {
     crate::machine::install();
     break_protocol(spec.broken);
+    set_part(setup.part);
     take_coverage();
     let numbers = numbers(spec.cpus, setup.wide);
     let chooser = match &spec.schedule {
@@ -224,6 +237,8 @@ fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng
 
 /// The operations of one CPU, drawn one after the other.
 struct Operations {
+    index: usize,
+    cpus: usize,
     rng: Rng,
     weights: Weights,
     setup: Setup,
@@ -237,6 +252,8 @@ impl Operations {
     fn new(spec: &Spec, index: usize, weights: Weights, setup: Setup) -> Self {
         let own = |(cpu, number): &(u8, u16)| (usize::from(*cpu) == index).then_some(*number);
         Self {
+            index,
+            cpus: spec.cpus,
             rng: Rng::new(spec.seed, 2 + index as u64),
             weights,
             setup,
@@ -269,6 +286,9 @@ impl Operations {
             let mut op = Op::draw(&mut self.rng, &self.weights, &self.setup);
             if number > PATIENCE {
                 op = Op::insist(&mut self.rng, number);
+            }
+            if self.setup.mode == Mode::Arm {
+                op = op.settle(&mut self.rng, &self.setup, self.index, self.cpus);
             }
             if !self.skip.contains(&number) {
                 return Some((number, op));

@@ -35,10 +35,6 @@ impl<F: Backend<W>, const W: usize> World<F, W> {
     pub(crate) fn new(machine: &mut Machine, setup: Setup, rng: &mut Rng) -> Self {
         let root = machine.memory.kernel_root();
         let flusher = F::build(&setup, root);
-        for _ in 0..F::spare_tags(&setup) {
-            // Never loaded, so it may be dropped; its tag stays taken.
-            drop(flusher.space(root));
-        }
         let kernel = Owner::new(None, 0, crate::machine::physical::frame_of(root));
         let world = Self {
             flusher,
@@ -116,7 +112,10 @@ impl<F: Backend<W>, const W: usize> World<F, W> {
             space.words(&mut |name, word| {
                 machine
                     .lines
-                    .name(address(word), || format!("space{scope}.{name}"))
+                    .name(address(word), || format!("space{scope}.{name}"));
+                if name == "tag" {
+                    machine.tags.watch(scope, word);
+                }
             });
         }
         machine.lines.register(&owner.lock);
