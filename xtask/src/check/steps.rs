@@ -142,9 +142,9 @@ fn package() -> Vec<Step> {
 /// The flushers that the simulator drives, and how many runs of each: enough that no branch of the protocol is left
 /// out by chance, which the simulator counts as a failure. The seed chooses the number of CPUs.
 const SIMULATED: [(&str, u32); 3] = [
-    ("ipi", 20_000),
-    ("concurrent_ipi", 20_000),
-    ("broadcast", 20_000),
+    ("ipi", 10_000),
+    ("concurrent_ipi", 10_000),
+    ("broadcast", 10_000),
 ];
 
 fn simulator(seed: u64) -> Vec<Step> {
