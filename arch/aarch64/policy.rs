@@ -256,9 +256,3 @@ pub(super) fn retire<const W: usize>(space: &Space<W>) {
     space.active.store(0, Relaxed);
     space.cpus.clear();
 }
-
-/// Whether CPUs pass through the reserved root on a switch: a CPU must have left the old space before it is counted out,
-/// and nothing of the new one may be loaded while its stale entries are dropped.
-pub(super) const fn needs_reserved_root(kind: Kind) -> bool {
-    matches!(kind, Kind::Local)
-}

@@ -57,10 +57,11 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             retired(space.id);
         }
         my.counters.switches.add(1);
-        if policy::needs_reserved_root(M::KIND) || self.settings.asid_in_ttbr1() {
-            // SAFETY: the caller's promise covers the reserved root, which `Config` says suits kernel code.
-            unsafe { self.pass_reserved(old) };
-        }
+        // A CPU must have left the old space before the new one's ASID is noted as its own, since a rollover then lets go
+        // of the old one's, and before it is counted out; and nothing of the new space may be loaded while its stale
+        // entries are dropped.
+        // SAFETY: the caller's promise covers the reserved root, which `Config` says suits kernel code.
+        unsafe { self.pass_reserved(old) };
         let Activated { asid, slowly } = self.asids.activate::<P>(
             space,
             me,

@@ -14,7 +14,11 @@ pub enum Caught {
 }
 
 const X86: &[BackendKind] = &[BackendKind::Ipi, BackendKind::ConcurrentIpi];
-const ARM: &[BackendKind] = &[BackendKind::Broadcast, BackendKind::ActiveCpu, BackendKind::Local];
+const ARM: &[BackendKind] = &[
+    BackendKind::Broadcast,
+    BackendKind::ActiveCpu,
+    BackendKind::Local,
+];
 const SPARING: &[BackendKind] = &[BackendKind::ActiveCpu, BackendKind::Local];
 const LOCAL: &[BackendKind] = &[BackendKind::Local];
 const ALL: &[BackendKind] = &BackendKind::ALL;
@@ -75,6 +79,7 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::AsidReadEarly, Simulator(ARM)),
     (Broken::NoActiveBarrier, Simulator(SPARING)),
     (Broken::NoStaleBarrier, Simulator(LOCAL)),
+    (Broken::MarksBeforeStores, Simulator(LOCAL)),
     (Broken::StaleNotMarked, Simulator(LOCAL)),
     (Broken::StaleTestedEarly, Simulator(LOCAL)),
     (Broken::StaleFlushedLate, Simulator(LOCAL)),

@@ -35,9 +35,19 @@ impl Tags {
         }
     }
 
+    /// No device uses a space any more; whether one did.
+    pub(crate) fn unshare(&mut self, scope: u8) -> bool {
+        let before = self.shared.len();
+        self.shared.retain(|(other, _)| *other != scope);
+        self.shared.len() != before
+    }
+
     /// The ASID by which a device knows a space.
     fn shared(&self, scope: u8) -> Option<Option<u16>> {
-        self.shared.iter().find(|(other, _)| *other == scope).map(|(_, asid)| *asid)
+        self.shared
+            .iter()
+            .find(|(other, _)| *other == scope)
+            .map(|(_, asid)| *asid)
     }
 }
 
@@ -56,25 +66,33 @@ impl Machine {
         });
         if let Some(other) = other {
             let (one, two) = (self.cpus[cpu].number, self.cpus[other].number);
-            return self.fail(format!("cpu{one} and cpu{two} run two spaces under ASID {}", own.tag));
+            return self.fail(format!(
+                "cpu{one} and cpu{two} run two spaces under ASID {}",
+                own.tag
+            ));
         }
         if let Some(Some(asid)) = self.tags.shared(own.scope)
             && asid != own.tag
         {
             let number = self.cpus[cpu].number;
-            return self.fail(format!("cpu{number} has ASID {} for a space that a device knows by {asid}", own.tag));
+            return self.fail(format!(
+                "cpu{number} has ASID {} for a space that a device knows by {asid}",
+                own.tag
+            ));
         }
         self.judge_readiness(cpu);
     }
 
     /// The broadcasts of the running CPU before a flush of a space that a device uses.
     pub(crate) fn broadcasts_for_device(&self, scope: u8) -> Option<u64> {
-        self.tags.shared(scope).map(|_| self.cpus[self.current].broadcasts)
+        self.tags
+            .shared(scope)
+            .map(|_| self.cpus[self.current].broadcasts)
     }
 
     /// A flush of `cpu` has completed; `before` are its broadcasts before, if a device uses the space.
-    pub(crate) fn judge_broadcast(&mut self, cpu: usize, before: Option<u64>) {
-        if before == Some(self.cpus[cpu].broadcasts) {
+    pub(crate) fn judge_broadcast(&mut self, cpu: usize, scope: u8, before: Option<u64>) {
+        if before == Some(self.cpus[cpu].broadcasts) && self.tags.shared(scope).is_some() {
             let number = self.cpus[cpu].number;
             self.fail(format!("a flush of cpu{number} completed without a broadcast, though a device uses the space"));
         }
@@ -98,13 +116,20 @@ impl Machine {
         if self.mode != Mode::Arm || self.cpus[cpu].exempt {
             return;
         }
-        let Some(asid) = self.tags.asid(scope) else { return };
+        let Some(asid) = self.tags.asid(scope) else {
+            return;
+        };
         let tlb = &self.cpus[cpu].tlb;
-        let mut own = tlb.entries.iter().filter(|entry| entry.scope == scope && entry.tag == asid);
+        let mut own = tlb
+            .entries
+            .iter()
+            .filter(|entry| entry.scope == scope && entry.tag == asid);
         if let Some(entry) = own.find(|entry| self.oracle.must_be_gone(entry)).copied() {
             let number = self.cpus[cpu].number;
             let entry = entry.show();
-            self.fail(format!("cpu{number} has {entry}, which may be walked, though its flush has completed"));
+            self.fail(format!(
+                "cpu{number} has {entry}, which may be walked, though its flush has completed"
+            ));
         }
     }
 }

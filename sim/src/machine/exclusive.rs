@@ -28,7 +28,10 @@ impl Machine {
     /// The value of a word that `cpu` has updated itself.
     pub(crate) fn own_update(&self, cpu: usize, word: &AtomicU64) -> Option<u64> {
         let updates = self.cpus[cpu].updates.iter().rev();
-        updates.filter(|update| core::ptr::eq(update.word, word)).map(|update| update.value).next()
+        updates
+            .filter(|update| core::ptr::eq(update.word, word))
+            .map(|update| update.value)
+            .next()
     }
 
     /// `cpu` is about to update a word: its plain stores are seen first, and so are all updates of the word.
@@ -47,7 +50,11 @@ impl Machine {
     /// All updates of a word are seen, with those that come before them.
     pub(crate) fn settle_updates(&mut self, word: &AtomicU64) {
         for cpu in 0..self.cpus.len() {
-            while self.cpus[cpu].updates.iter().any(|update| core::ptr::eq(update.word, word)) {
+            while self.cpus[cpu]
+                .updates
+                .iter()
+                .any(|update| core::ptr::eq(update.word, word))
+            {
                 self.complete_update(cpu);
             }
         }
@@ -55,12 +62,16 @@ impl Machine {
 
     /// The oldest update of `cpu` is seen; false if it has none.
     pub(crate) fn complete_update(&mut self, cpu: usize) -> bool {
-        let Some(Update { word, value }) = self.cpus[cpu].updates.pop_front() else { return false };
+        let Some(Update { word, value }) = self.cpus[cpu].updates.pop_front() else {
+            return false;
+        };
         self.tally.drains += 1;
         // SAFETY: `update` defers only stores to words of registered memory, and the scenario keeps what it has
         // registered until the run is over.
         let word = unsafe { &*word };
-        self.note_for(cpu, |m| format!("  others see {} = {}", m.name(word), m.show(word, value)));
+        self.note_for(cpu, |m| {
+            format!("  others see {} = {}", m.name(word), m.show(word, value))
+        });
         self.write_word(word, value);
         true
     }

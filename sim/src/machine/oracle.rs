@@ -187,12 +187,11 @@ impl Oracle {
         FlushId(self.open.len() - 1)
     }
 
-    /// Whether a flush is for changes that no other has closed.
-    fn is_needed(&self, open: &Open) -> bool {
-        let closed = &self.scopes[usize::from(open.promise.scope)].closed;
-        (0..usize::from(PAGES))
-            .filter(|page| open.promise.pages >> page & 1 != 0)
-            .any(|page| is_older(&closed[page], &open.dates.pages[page]))
+    /// A flush that finds nothing to do may issue nothing.
+    pub(crate) fn excuse(&mut self, flush: FlushId) {
+        if let Some(open) = &mut self.open[flush.0] {
+            open.broadcasts = None;
+        }
     }
 
     fn close(&mut self, open: &Open) {
@@ -366,9 +365,7 @@ impl Machine {
                 store.table, store.index
             ));
         }
-        if self.oracle.is_needed(&open) {
-            self.judge_broadcast(open.cpu, open.broadcasts);
-        }
+        self.judge_broadcast(open.cpu, scope, open.broadcasts);
         self.oracle.close(&open);
         open.promise
     }

@@ -46,7 +46,8 @@ impl Machine {
             options.runnable |= flag(index != self.current && cpu.state == State::Runnable);
             options.drain |= flag(self.has_stored(index));
             options.deliver |= flag(cpu.in_flight > 0);
-            options.effect |= flag(!cpu.issued.is_empty() || cpu.next_root.is_some() || cpu.next_ttbr1.is_some());
+            options.effect |=
+                flag(!cpu.issued.is_empty() || cpu.next_root.is_some() || cpu.next_ttbr1.is_some());
             options.active |= bit;
         }
         options

@@ -380,7 +380,9 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
 
     /// A device uses a space's tables from now on.
     pub(crate) fn share_with_device(&self, space: u8) {
-        let Some(owner) = self.begin(space) else { return };
+        let Some(owner) = self.begin(space) else {
+            return;
+        };
         match self.flusher().share_with_device(space_of(&owner)) {
             Ok(()) => with(|m| {
                 // The kernel starts the device by a store that comes after a barrier.
@@ -401,7 +403,10 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
         }
         owner.retiring.set(true);
         let busy = owner.is_busy();
-        with(|m| m.may_find_retired |= busy);
+        let shared = with(|m| {
+            m.may_find_retired |= busy;
+            m.tags.unshare(owner.scope)
+        });
         match self.flusher().retire(space_of(&owner)) {
             Ok(()) => {
                 owner.retired.set(true);
@@ -422,6 +427,9 @@ impl<'w, F: Backend<W>, const W: usize> Actor<'w, F, W> {
                 }
             }
             Err(RetireError::Running(cpus)) => with(|m| {
+                if shared {
+                    m.tags.share(owner.scope);
+                }
                 m.note(|_| format!("retire is refused: {cpus:?} run it"));
                 if cpus.is_empty() {
                     m.fail(String::from("retire is refused, but no CPU is named"));

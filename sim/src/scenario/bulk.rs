@@ -121,6 +121,9 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
             tables: done.tables || overlapped,
         };
         let flush = (at_once && promise.pages != 0).then(|| with(|m| m.begin_flush(promise)));
+        if let Some(flush) = flush.filter(|_| done.changed == 0) {
+            with(|m| m.oracle.excuse(flush));
+        }
         let frames = inside(|| gather.finish());
         if let Some(flush) = flush {
             complete(flush);

@@ -8,9 +8,17 @@ const SHARE: u32 = 60;
 
 impl Op {
     /// The operation as CPU `index` of `cpus` does it.
-    pub(crate) fn settle(mut self, rng: &mut Rng, setup: &Setup, index: usize, cpus: usize) -> Self {
+    pub(crate) fn settle(
+        mut self,
+        rng: &mut Rng,
+        setup: &Setup,
+        index: usize,
+        cpus: usize,
+    ) -> Self {
         if rng.chance(1, SHARE) {
-            return Self::ShareWithDevice { space: rng.below(u32::from(setup.spaces)) as u8 };
+            return Self::ShareWithDevice {
+                space: rng.below(u32::from(setup.spaces)) as u8,
+            };
         }
         let own: Vec<u8> = (0..setup.spaces).skip(index).step_by(cpus).collect();
         if setup.homes
