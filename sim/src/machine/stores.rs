@@ -182,7 +182,7 @@ impl Machine {
         line
     }
 
-    /// A value for the trace. Ids of spaces go on from run to run, so loaded words are shown relative to the run's first.
+    /// A value for the trace. Ids of spaces go on from run to run, so loaded words are shown as scopes.
     pub(crate) fn show(&self, word: &AtomicU64, value: u64) -> String {
         if self.trace.is_none() || !self.name(word).ends_with("loaded") {
             return self.lines.show(value);
@@ -190,10 +190,7 @@ impl Machine {
         match CpuSlot::loaded_word_id(value) {
             Some(id) => {
                 let state = if value & 1 != 0 { "lazy" } else { "used" };
-                format!(
-                    "{state} space {}",
-                    id.saturating_sub(self.oracle.first_space) + 1
-                )
+                format!("{state} space {}", self.oracle.scope_of_id(id))
             }
             None => String::from(["OFFLINE", "SWITCHING", "KERNEL", "?"][value as usize & 3]),
         }
