@@ -176,6 +176,31 @@ impl Machine {
         }
     }
 
+    /// The running CPU reads a page-table entry, perhaps one that table walkers do not see yet.
+    pub(crate) fn observe_entry(&mut self, table: u16, index: usize) {
+        let bit = 1 << self.current;
+        for issued in self.cpus.iter_mut().flat_map(|cpu| &mut cpu.issued) {
+            if let Issued::Store(store) = issued
+                && (store.table, store.index) == (table, index)
+            {
+                store.observers |= bit;
+            }
+        }
+    }
+
+    /// The page-table stores that a DSB of the running CPU orders take effect: its own, and those that it has read
+    /// (Arm ARM, "Data Synchronization Barrier": accesses that the PE has observed).
+    fn complete_stores(&mut self) {
+        let current = self.current;
+        for cpu in 0..self.cpus.len() {
+            self.complete_where(cpu, |issued| {
+                issued
+                    .as_store()
+                    .is_some_and(|store| cpu == current || store.observers >> current & 1 != 0)
+            });
+        }
+    }
+
     fn load_next_root(&mut self, cpu: usize) {
         if let Some(root) = self.cpus[cpu].next_root.take() {
             self.note_for(cpu, |_| format!("  ttbr0 = {root:#x} takes effect"));
@@ -206,7 +231,7 @@ unsafe impl Instructions for Arm {
             let cpu = m.current;
             m.note(|_| String::from("dsb ishst"));
             m.drain_all(cpu);
-            m.complete_where(cpu, |issued| issued.as_store().is_some());
+            m.complete_stores();
         });
     }
 
@@ -216,6 +241,7 @@ unsafe impl Instructions for Arm {
             let cpu = m.current;
             m.note(|_| String::from("dsb ish"));
             m.drain_all(cpu);
+            m.complete_stores();
             m.complete_where(cpu, |_| true);
         });
     }
