@@ -30,6 +30,8 @@ pub(crate) struct EntryStore {
     /// Its place in the order of all page-table stores.
     pub sequence: u64,
     pub change: Change,
+    /// arm64: CPUs that have read it, as a mask: a DSB of theirs completes it as well.
+    pub observers: u64,
 }
 
 /// A store in a store buffer.
@@ -212,6 +214,7 @@ impl Machine {
             value,
             sequence: self.store_sequence,
             change,
+            observers: 0,
         };
         match self.mode {
             Mode::X86 { .. } => self.buffer(cpu, Buffered::Entry(store)),
@@ -225,9 +228,7 @@ impl Machine {
 
     /// Loads from a page table on the running CPU.
     pub(crate) fn load_entry(&mut self, table: u16, index: usize) -> u64 {
-        if self.mode == Mode::Arm {
-            self.observe_entry(table, index);
-        }
+        self.observe_entry(table, index);
         let own = self.cpus[self.current]
             .buffer
             .iter()
