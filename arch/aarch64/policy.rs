@@ -48,6 +48,7 @@
 //! | the thread migrates between deciding and issuing | it can't: the flush holds the pin |
 //! | walk caches of freed tables (review, 2020: they may be walked whether or not the ASID is in use) | freed tables and changed attributes always broadcast |
 //! | walks still under way in the old context (review, 2020) | the DSB after the ISB, before count - 1 |
+//! | a rollover while a CPU is between noting its new ASID and loading it | the old space is left first: every switch passes the reserved root (the simulated machine found this one, for all policies) |
 //! | an ASID rollover meanwhile | the ASID is read after the DSB; if it has become old, every CPU drops everything before it loads a space |
 //! | a stale bit cleared twice, or for a CPU that is counted | an unneeded flush at its next load |
 //!

@@ -18,6 +18,7 @@ pub struct Rig {
 /// # Panics
 /// When the flusher refuses the machine.
 pub fn start_alone<B: Backend>() {
+    B::prepare_cpu();
     B::TLB
         .init(platform::config())
         .expect("QEMU's CPUs are served");
@@ -44,6 +45,7 @@ impl Rig {
     #[must_use]
     pub fn join<B: Backend>() -> Self {
         let crew = Crew::start(cpu::present(), |_| {
+            B::prepare_cpu();
             B::TLB.online().expect("the CPU was offline")
         });
         Self {

@@ -5,8 +5,11 @@
 #[cfg(test)]
 #[embedded_test::tests]
 mod tests {
+    use aarch64_cpu::registers::{Readable, TCR_EL1, TTBR1_EL1};
     use flush_cases::attempt::{Attempt, attempts};
-    use flush_cases::backend::{ActiveCpuKeeping, Backend, BroadcastKeeping, LocalKeeping};
+    use flush_cases::backend::{
+        ActiveCpuKeeping, Backend, BroadcastKeeping, BroadcastTtbr1, LocalKeeping, LocalTtbr1,
+    };
     use flush_cases::case::{load, unload, unload_everywhere};
     use flush_cases::page::SpacePage;
     use flush_cases::rig::Rig;
@@ -213,6 +216,26 @@ mod tests {
     fn broadcast_always_does() {
         let counters = back_and_forth::<Broadcast<Kernel>>();
         assert_eq!((counters.local, counters.broadcasts), (0, 40));
+    }
+
+    #[test]
+    fn broadcast_with_the_asid_in_ttbr1() {
+        let counters = back_and_forth::<BroadcastTtbr1>();
+        assert_eq!((counters.local, counters.broadcasts), (0, 40));
+        assert_asid_was_in_ttbr1();
+    }
+
+    #[test]
+    fn local_with_the_asid_in_ttbr1() {
+        let counters = back_and_forth::<LocalTtbr1>();
+        assert_eq!((counters.local, counters.broadcasts), (40, 0));
+        assert_asid_was_in_ttbr1();
+    }
+
+    fn assert_asid_was_in_ttbr1() {
+        assert!(TCR_EL1.matches_all(TCR_EL1::A1::TTBR1));
+        let asid = TTBR1_EL1.get() >> 48;
+        assert_eq!(asid, 0, "that of the reserved root");
     }
 
     /// CPUs 1 and 2 run the space at once, then CPU 1 alone.

@@ -142,17 +142,27 @@ impl Machine {
         }
     }
 
-    /// The running CPU loads an entry. What it sees of another CPU's stores all observers see, table walkers included
-    /// (multi-copy atomicity).
+    /// The running CPU reads a page-table entry, perhaps one that table walkers do not see yet.
     pub(crate) fn observe_entry(&mut self, table: u16, index: usize) {
-        for cpu in (0..self.cpus.len())
-            .filter(|cpu| *cpu != self.current)
-            .collect::<Vec<_>>()
-        {
+        let bit = 1_u64 << self.current;
+        for issued in self.cpus.iter_mut().flat_map(|cpu| &mut cpu.issued) {
+            if let Issued::Store(store) = issued
+                && (store.table, store.index) == (table, index)
+            {
+                store.observers |= bit;
+            }
+        }
+    }
+
+    /// The page-table stores that a DSB of the running CPU orders take effect: its own, and those that it has read
+    /// (Arm ARM, "Data Synchronization Barrier": accesses that the PE has observed).
+    fn complete_stores(&mut self) {
+        let current = self.current;
+        for cpu in 0..self.cpus.len() {
             self.complete_where(cpu, |issued| {
                 issued
                     .as_store()
-                    .is_some_and(|store| (store.table, store.index) == (table, index))
+                    .is_some_and(|store| cpu == current || store.observers >> current & 1 != 0)
             });
         }
     }
@@ -218,7 +228,7 @@ unsafe impl Instructions for Arm {
             let cpu = m.current;
             m.note(|_| String::from("dsb ishst"));
             m.drain_all(cpu);
-            m.complete_where(cpu, |issued| issued.as_store().is_some());
+            m.complete_stores();
         });
     }
 
@@ -228,6 +238,7 @@ unsafe impl Instructions for Arm {
             let cpu = m.current;
             m.note(|_| String::from("dsb ish"));
             m.drain_all(cpu);
+            m.complete_stores();
             m.complete_shareable(cpu);
         });
     }

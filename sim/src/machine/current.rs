@@ -79,7 +79,7 @@ pub(crate) fn suspend(cpu: usize) {
     unsafe { (*yielder).suspend(()) }
 }
 
-/// The code under test has panicked: ends the run and gives the CPU that runs; `None` if it was the machine itself.
+/// The code under test has panicked: ends the run and gives the CPU that ran; `None` if it was the machine itself.
 pub(crate) fn end_by_panic(message: String) -> Option<usize> {
     MACHINE.with(|machine| {
         let mut machine = machine.try_borrow_mut().ok()?;

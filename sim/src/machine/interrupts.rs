@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::{
     Machine,
     cpu::State,
-    current::{self, calls, is_running, suspend, with},
+    current::{self, calls, is_running, with},
     walk::Access,
 };
 
@@ -44,8 +44,9 @@ impl Machine {
 
     fn accept_interrupt(&mut self) -> bool {
         let cpu = self.current;
+        let deaf = self.is_over() || self.probe.is_some() || self.busy == 0;
         let it = &mut self.cpus[cpu];
-        if self.probe.is_some() || self.busy == 0 || !it.pending || !it.interrupts_on {
+        if deaf || !it.pending || !it.interrupts_on {
             return false;
         }
         it.pending = false;
@@ -117,7 +118,8 @@ pub(crate) fn has_panicked() -> bool {
     PANICKED.get()
 }
 
-/// Makes a panic in a simulated CPU end the run instead of unwinding, which would call back into the flusher.
+/// Makes a panic in a simulated CPU end the run. It unwinds no further than to the first scheduling point, where the CPU
+/// gives way for good: destructors of the flusher would wait for other CPUs.
 pub(crate) fn catch_panics() {
     let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -132,13 +134,10 @@ pub(crate) fn catch_panics() {
         let text = text
             .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("panic");
-        let Some(cpu) = current::end_by_panic(format!("panic: {text}{place}")) else {
+        match current::end_by_panic(format!("panic: {text}{place}")) {
+            Some(_) => PANICKED.set(true),
             // The simulator itself has panicked.
-            return previous(info);
-        };
-        PANICKED.set(true);
-        loop {
-            suspend(cpu);
+            None => previous(info),
         }
     }));
 }

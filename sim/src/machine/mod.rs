@@ -207,7 +207,7 @@ impl Machine {
 
     /// Ends the run: the contract is broken.
     pub(crate) fn fail(&mut self, message: String) {
-        if self.failure.is_none() {
+        if !self.is_over() {
             self.note(|_| format!("VIOLATION: {message}"));
             self.failure = Some(message);
         }

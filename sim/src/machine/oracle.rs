@@ -101,8 +101,8 @@ pub(crate) struct Oracle {
     published: Vec<(usize, u64, u64)>,
     /// The published words of each CPU: the loaded space, its generation, the kernel's.
     watched: Vec<[usize; 3]>,
-    /// The id of the run's first space.
-    pub first_space: u64,
+    /// The ids of the run's spaces, which differ from run to run, and their scopes, which do not.
+    ids: Vec<(u64, u8)>,
 }
 
 impl Oracle {
@@ -113,7 +113,7 @@ impl Oracle {
             open: Vec::new(),
             published: Vec::new(),
             watched: Vec::new(),
-            first_space: 0,
+            ids: Vec::new(),
         }
     }
 
@@ -124,6 +124,19 @@ impl Oracle {
         self.roots.retain(|(other, _)| *other != root);
         self.roots.push((root, scope));
         scope
+    }
+
+    /// Notes the id of a scope's space.
+    pub(crate) fn identify(&mut self, id: u64, scope: u8) {
+        self.ids.push((id, scope));
+    }
+
+    /// The scope of the space with an id; 0, the kernel, if there is none.
+    pub(crate) fn scope_of_id(&self, id: u64) -> u8 {
+        self.ids
+            .iter()
+            .find(|(other, _)| *other == id)
+            .map_or(0, |(_, scope)| *scope)
     }
 
     /// Whose root table a frame is.
@@ -518,8 +531,9 @@ impl Machine {
             Some((_, _, last)) if generation < *last => {
                 let last = *last;
                 let number = self.cpus[cpu].number;
+                let scope = self.oracle.scope_of_id(space);
                 self.fail(format!(
-                    "cpu{number} publishes generation {generation} of space {space} after {last}"
+                    "cpu{number} publishes generation {generation} of scope {scope} after {last}"
                 ));
             }
             Some((_, _, last)) => *last = generation,

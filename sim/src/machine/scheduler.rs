@@ -1,7 +1,10 @@
 //! Scheduling points: what happens between two operations, and CPUs that wait.
 
 use corosensei::{Coroutine, CoroutineResult, stack::DefaultStack};
-use std::cell::RefCell;
+use std::{
+    cell::RefCell,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+};
 
 use super::{
     Machine, STEP_LIMIT,
@@ -295,13 +298,16 @@ pub(crate) fn run(machine: Machine, calls: Calls, bodies: Vec<Box<dyn FnOnce()>>
         if over {
             break;
         }
-        if let CoroutineResult::Return(()) = cpus[cpu].resume(()) {
-            break;
+        match catch_unwind(AssertUnwindSafe(|| cpus[cpu].resume(()))) {
+            Ok(CoroutineResult::Yield(())) => {}
+            Ok(CoroutineResult::Return(())) => break,
+            Err(_) if with(|m| m.is_over()) => break,
+            Err(panic) => resume_unwind(panic),
         }
     }
     let failed = with(|m| m.is_over());
     for (index, mut cpu) in cpus.into_iter().enumerate() {
-        if failed {
+        if failed && !cpu.done() {
             // SAFETY: nothing on the stack is used again: what the abandoned frames own is leaked, and what they
             // borrow (the flusher, spaces, slots) is only dropped after this.
             unsafe { cpu.force_reset() };

@@ -30,6 +30,8 @@ pub(crate) struct EntryStore {
     /// Its place in the order of all page-table stores.
     pub sequence: u64,
     pub change: Change,
+    /// arm64: CPUs that have read it, as a mask: a DSB of theirs completes it as well.
+    pub observers: u64,
 }
 
 /// A store in a store buffer.
@@ -182,7 +184,7 @@ impl Machine {
         line
     }
 
-    /// A value for the trace. Ids of spaces go on from run to run, so loaded words are shown relative to the run's first.
+    /// A value for the trace. Ids of spaces go on from run to run, so loaded words are shown as scopes.
     pub(crate) fn show(&self, word: &AtomicU64, value: u64) -> String {
         if self.trace.is_none() || !self.name(word).ends_with("loaded") {
             return self.lines.show(value);
@@ -190,10 +192,7 @@ impl Machine {
         match CpuSlot::loaded_word_id(value) {
             Some(id) => {
                 let state = if value & 1 != 0 { "lazy" } else { "used" };
-                format!(
-                    "{state} space {}",
-                    id.saturating_sub(self.oracle.first_space) + 1
-                )
+                format!("{state} space {}", self.oracle.scope_of_id(id))
             }
             None => String::from(["OFFLINE", "SWITCHING", "KERNEL", "?"][value as usize & 3]),
         }
@@ -215,6 +214,7 @@ impl Machine {
             value,
             sequence: self.store_sequence,
             change,
+            observers: 0,
         };
         match self.mode {
             Mode::X86 { .. } => self.buffer(cpu, Buffered::Entry(store)),
@@ -228,9 +228,7 @@ impl Machine {
 
     /// Loads from a page table on the running CPU.
     pub(crate) fn load_entry(&mut self, table: u16, index: usize) -> u64 {
-        if self.mode == Mode::Arm {
-            self.observe_entry(table, index);
-        }
+        self.observe_entry(table, index);
         let own = self.cpus[self.current]
             .buffer
             .iter()

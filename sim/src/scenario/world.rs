@@ -63,11 +63,8 @@ impl<F: Backend<W>, const W: usize> World<F, W> {
         machine.lines.name(address(self.kernel.lock.word()), || {
             String::from("kernel.lock")
         });
-        for index in 0..self.setup.spaces {
+        for _ in 0..self.setup.spaces {
             let owner = self.new_space(machine);
-            if index == 0 {
-                machine.oracle.first_space = owner.space.as_ref().map_or(0, |space| space.id());
-            }
             let middle = machine.memory.take();
             machine.memory.initialize(owner.root, 0, entry(middle, 0));
             for region in 0..layout::USER_REGIONS {
@@ -103,6 +100,7 @@ impl<F: Backend<W>, const W: usize> World<F, W> {
         let scope = machine.oracle.new_scope(root);
         let owner = Rc::new(Owner::new(space, scope, root));
         if let Some(space) = &owner.space {
+            machine.oracle.identify(space.id(), scope);
             machine.lines.register(&**space);
             machine
                 .lines
