@@ -83,8 +83,6 @@ variants! {
     OnlineFlushFirst,
     /// Retire does not wait for lazy CPUs.
     RetireLazyKept,
-    /// Retire waits for a CPU that became lazy after it had caught up with the retirement.
-    RetireLateLazyKept,
     /// Retire takes a CPU between two spaces for gone.
     RetireSwitchingGone,
     /// Retire leaves trim requests, which hold the space's address, in mailboxes.

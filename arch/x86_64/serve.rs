@@ -66,7 +66,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         let have = my.seen.generation.load(Relaxed);
         let lazy = Loaded(my.seen.loaded.load(Relaxed)).is_lazy();
         // A CPU that became lazy after it had caught up with the retirement itself must still leave.
-        let retired = lazy && space.domain.is_retired() && !broken(Broken::RetireLateLazyKept);
+        let retired = lazy && space.domain.is_retired();
         if have == now && !retired {
             took(Branch::ServedNothing);
             return;

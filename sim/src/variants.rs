@@ -91,12 +91,6 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
         Broken::NoRetireBarrier,
         Loom("the barrier follows a locked instruction, which the machine takes for one"),
     ),
-    (
-        Broken::RetireLateLazyKept,
-        Loom(
-            "three CPUs must meet within a few steps of a retirement, which random schedules hardly find",
-        ),
-    ),
 ];
 
 /// The variant of a name.
