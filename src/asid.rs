@@ -311,3 +311,54 @@ fn clear(bits: &[AtomicU64], asid: u16) {
     let word = &bits[usize::from(asid / 64)];
     word.store(word.load(Acquire) & !(1 << (asid % 64)), Relaxed);
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    extern crate std;
+
+    use super::*;
+    use crate::slot::CpuSlot;
+
+    struct OneCpu;
+
+    // SAFETY: one CPU, one thread, no interrupts.
+    unsafe impl Platform for OneCpu {
+        const CPUS: usize = 1;
+        fn current_cpu() -> usize {
+            0
+        }
+        fn pin() {}
+        fn unpin() {}
+        fn irq_save() -> usize {
+            0
+        }
+        fn irq_restore(_: usize) {}
+        fn slot(_: usize) -> &'static CpuSlot {
+            static SLOT: CpuSlot = CpuSlot::new();
+            &SLOT
+        }
+        fn relax() {}
+    }
+
+    /// After the last generation an old tag could be taken for a new one: the allocator stops instead.
+    #[test]
+    fn generations_do_not_wrap() {
+        let asids = Asids::<1, 1>::new();
+        asids
+            .generation
+            .store(0_u64.wrapping_sub(2 * GENERATION), Relaxed);
+        let activate = |space: &Space<1>| asids.activate::<OneCpu>(space, 0, 4, || (), || ()).asid;
+        let spaces: [Space<1>; 9] = core::array::from_fn(|_| Space::new(0));
+        // ASIDs 1 to 3, then one rollover into the last generation, which has two to spare.
+        for space in &spaces[..5] {
+            assert!((1..4).contains(&activate(space)));
+        }
+        let last = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for space in &spaces[5..] {
+                activate(space);
+            }
+        }));
+        let message = *last.unwrap_err().downcast::<&str>().unwrap();
+        assert_eq!(message, "shootdown: the ASID generations are used up");
+    }
+}

@@ -40,17 +40,19 @@
 //! Leaving is the mirror: reserved TTBR0, ISB, DSB (walks in the old context are over), and only then count - 1. So a CPU
 //! that is not counted makes no entries.
 //!
-//! | race | why it is safe |
-//! |---|---|
-//! | TTBR0 write against the count (review, 2020: only an ISB orders it) | count + 1 and the DSB come before the write; the write is after the DSB in program order, and system register writes are not performed before it is complete |
-//! | a second thread starts | it is counted before it can make an entry; the count is 2: broadcast |
-//! | the flush comes from a CPU that does not run the space (reclaim; the race of the first version) | count 1, but this CPU has something else loaded: broadcast |
-//! | the thread migrates between deciding and issuing | it can't: the flush holds the pin |
-//! | walk caches of freed tables (review, 2020: they may be walked whether or not the ASID is in use) | freed tables and changed attributes always broadcast |
-//! | walks still under way in the old context (review, 2020) | the DSB after the ISB, before count - 1 |
-//! | a rollover while a CPU is between noting its new ASID and loading it | the old space is left first: every switch passes the reserved root (the simulated machine found this one, for all policies) |
-//! | an ASID rollover meanwhile | the ASID is read after the DSB; if it has become old, every CPU drops everything before it loads a space |
-//! | a stale bit cleared twice, or for a CPU that is counted | an unneeded flush at its next load |
+//! The names in the last column are variants of `variant.rs` that the simulated machine or loom must catch, and tests.
+//!
+//! | race | why it is safe | shown by |
+//! |---|---|---|
+//! | TTBR0 write against the count (review, 2020: only an ISB orders it) | count + 1 and the DSB come before the write; the write is after the DSB in program order, and system register writes are not performed before it is complete | simulated machine: `NoActiveBarrier`, `StaleFlushedLate` |
+//! | a second thread starts | it is counted before it can make an entry; the count is 2: broadcast | simulated machine: `NoStaleBarrier`; loom: the same; on target: `migration` |
+//! | the flush comes from a CPU that does not run the space (reclaim; the race of the first version) | count 1, but this CPU has something else loaded: broadcast | host: `a_space_that_only_this_cpu_runs_is_flushed_here`; on target: `local` |
+//! | the thread migrates between deciding and issuing | it can't: the flush holds the pin | `Pending` is not `Send` (a test that must not compile) |
+//! | walk caches of freed tables (review, 2020: they may be walked whether or not the ASID is in use) | freed tables and changed attributes always broadcast | simulated machine: `FreedTablesLocal` |
+//! | walks still under way in the old context (review, 2020) | the DSB after the ISB, before count - 1 | simulated machine: `CountedOutEarly` |
+//! | a rollover while a CPU is between noting its new ASID and loading it | the old space is left first: every switch passes the reserved root (the simulated machine found this one, for all policies) | simulated machine, whole campaigns |
+//! | an ASID rollover meanwhile | the ASID is read after the DSB; if it has become old, every CPU drops everything before it loads a space | simulated machine: `AsidReadEarly`, `RolloverNoPendingFlush` |
+//! | a stale bit cleared twice, or for a CPU that is counted | an unneeded flush at its next load | simulated machine, whole campaigns |
 //!
 //! What does a two-thread program gain (the question the review left open)? While both threads run, nothing: the count is
 //! 2. Whenever one of them sleeps, everything the other one does is local.

@@ -145,6 +145,8 @@ const SIMULATED: [(&str, u32); 3] = [
     ("ipi", 10_000),
     ("concurrent_ipi", 10_000),
     ("broadcast", 10_000),
+    ("local", 10_000),
+    ("active_cpu", 10_000),
 ];
 
 fn simulator(seed: u64) -> Vec<Step> {
