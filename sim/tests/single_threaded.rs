@@ -1,10 +1,7 @@
 //! arm64: how often 32 single-threaded processes on 32 CPUs disturb the other CPUs. What is counted are the instructions.
 #![cfg(not(loom))]
 
-use std::{
-    cell::Cell,
-    sync::{Mutex, PoisonError},
-};
+use std::cell::Cell;
 
 use shootdown::{
     ChangeFlags, CpuSlot, Granule, Paging, Platform, Range, Request, Space, Stride, TlbFlusher,
@@ -22,30 +19,15 @@ const STAY: u64 = 10;
 thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
     static BROADCASTS: Cell<u64> = const { Cell::new(0) };
+    static SLOTS: Cell<&'static [CpuSlot]> = const { Cell::new(&[]) };
     static LOCALS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The kernel; each policy has CPUs of its own.
-struct Kernel<M>(M);
-
-trait Slots: Policy {
-    fn slots() -> &'static [CpuSlot; CPUS];
-}
-
-macro_rules! slots {
-    ($($policy:ident)*) => {$(
-        impl Slots for $policy {
-            fn slots() -> &'static [CpuSlot; CPUS] {
-                static SLOTS: [CpuSlot; CPUS] = [const { CpuSlot::new() }; CPUS];
-                &SLOTS
-            }
-        }
-    )*};
-}
-slots!(AlwaysBroadcast NeverLoaded NotRunning);
+/// The kernel.
+struct Kernel;
 
 // SAFETY: one thread is all CPUs by turns, so nothing is preempted, and each CPU has its own slot.
-unsafe impl<M: Slots> Platform for Kernel<M> {
+unsafe impl Platform for Kernel {
     const CPUS: usize = CPUS;
 
     fn current_cpu() -> usize {
@@ -63,7 +45,7 @@ unsafe impl<M: Slots> Platform for Kernel<M> {
     fn irq_restore(_: usize) {}
 
     fn slot(cpu: usize) -> &'static CpuSlot {
-        &M::slots()[cpu]
+        &SLOTS.get()[cpu]
     }
 
     fn relax() {
@@ -126,10 +108,7 @@ unsafe impl Instructions for Counting {
     }
 }
 
-/// Tests of one policy use the same slots, one after the other.
-static TURN: Mutex<()> = Mutex::new(());
-
-type Flusher<M> = Tlb<Kernel<M>, M, Counting, 1, 4>;
+type Flusher<M> = Tlb<Kernel, M, Counting, 1, 4>;
 
 /// Broadcasts of all processes' flushes, local invalidations of the same, and stale entries found on arrival.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -140,8 +119,10 @@ struct Figures {
 }
 
 /// Each process changes a page, flushes it, and sometimes moves on.
-fn processes<M: Slots>(moves: bool, flags: ChangeFlags) -> Figures {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+fn processes<M: Policy>(moves: bool, flags: ChangeFlags) -> Figures {
+    // A slot serves one flusher for good.
+    let slots: Vec<CpuSlot> = (0..CPUS).map(|_| CpuSlot::new()).collect();
+    SLOTS.set(slots.leak());
     let flusher = Flusher::<M>::new();
     let config = Config::new(Paging::arm64(Granule::Size4K), 0x1000);
     flusher.init(config).unwrap();
