@@ -48,7 +48,7 @@ pub fn print(spec: &Spec, message: &str) -> String {
     out
 }
 
-/// Reads what [`print`] has written.
+/// Reads what [`print()`] has written.
 ///
 /// # Errors
 ///
