@@ -2,7 +2,7 @@
 
 use core::cell::Cell;
 
-use super::{Courier, Instructions, Tlb};
+use super::{Courier, Errand, Instructions, Tlb};
 use crate::{
     atomic::Ordering::Acquire,
     coverage::{Branch, took},
@@ -24,6 +24,8 @@ pub struct Reach<const W: usize> {
     pub(super) kernel: bool,
     /// Something was broadcast that this CPU has not yet waited for.
     pub(super) broadcast: Cell<bool>,
+    /// For a courier that carries; else nothing.
+    pub(super) errand: Errand,
 }
 
 impl<const W: usize> Default for Reach<W> {
@@ -33,6 +35,7 @@ impl<const W: usize> Default for Reach<W> {
             everyone: false,
             kernel: false,
             broadcast: Cell::new(false),
+            errand: Errand::NOTHING,
         }
     }
 }
