@@ -79,7 +79,7 @@ impl Any {
     }
 
     /// Chooses. Serial and concurrent serve the same protocol, so they may even be exchanged while CPUs are online.
-    pub(in crate::x86_64) fn choose(&self, kind: CourierKind) {
+    pub fn choose(&self, kind: CourierKind) {
         self.kind.store(kind as u8, Relaxed);
     }
 }
