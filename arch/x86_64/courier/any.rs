@@ -64,7 +64,9 @@ unsafe impl Courier for Any {
                 CourierKind::Concurrent
             });
         }
-        self.broadcast.get().configure(config);
+        if let Some(broadcast) = self.broadcast() {
+            broadcast.configure(config);
+        }
     }
 }
 
@@ -79,7 +81,7 @@ impl Any {
     }
 
     /// Chooses. Serial and concurrent serve the same protocol, so they may even be exchanged while CPUs are online.
-    pub fn choose(&self, kind: CourierKind) {
+    pub(in crate::x86_64) fn choose(&self, kind: CourierKind) {
         self.kind.store(kind as u8, Relaxed);
     }
 }
