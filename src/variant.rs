@@ -137,6 +137,8 @@ variants! {
     WrongLevelHint,
     /// arm64: a TLBI with the wrong ASID.
     TlbiWrongAsid,
+    /// arm64: who has loaded the space is read before the page-table stores are visible.
+    ActiveReadEarly,
     /// arm64: a CPU whose entries others may use (CnP) comes online, and lets them use those of its spaces.
     CnpIgnored,
     /// arm64: the ASID generations begin anew after the last one.

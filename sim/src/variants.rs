@@ -27,6 +27,7 @@ const LOCAL_FIRST: &[BackendKind] = &[
     BackendKind::ActiveCpu,
     BackendKind::Broadcast,
 ];
+const ACTIVE_CPU: &[BackendKind] = &[BackendKind::ActiveCpu];
 const ALL: &[BackendKind] = &BackendKind::ALL;
 
 use Caught::{Loom, Simulator};
@@ -93,6 +94,7 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::CountedOutEarly, Simulator(LOCAL)),
     (Broken::WrongLevelHint, Simulator(ARM)),
     (Broken::TlbiWrongAsid, Simulator(ARM)),
+    (Broken::ActiveReadEarly, Simulator(ACTIVE_CPU)),
     (Broken::CnpIgnored, Simulator(LOCAL_FIRST)),
     (Broken::GenerationsWrap, Simulator(ARM)),
     (Broken::NoRepeat, Simulator(ARM)),
