@@ -20,11 +20,34 @@ pub(crate) fn get<const W: usize>(my: &CpuSlot) -> Option<&Space<W>> {
     if !Loaded(my.seen.loaded.load(Relaxed)).is_space() {
         return None;
     }
+    // SAFETY: `loaded` names a space.
+    Some(unsafe { noted(my) })
+}
+
+/// The space that this CPU uses: as [`get`], but none if it is lazy.
+#[inline(always)]
+pub(crate) fn used<const W: usize>(my: &CpuSlot) -> Option<&Space<W>> {
+    if !Loaded(my.seen.loaded.load(Relaxed)).is_used() {
+        return None;
+    }
+    // SAFETY: `loaded` names a space.
+    Some(unsafe { noted(my) })
+}
+
+/// # Safety
+///
+/// `my` must be this CPU's slot, interrupts off, and its `loaded` must name a space.
+#[inline(always)]
+unsafe fn noted<const W: usize>(my: &CpuSlot) -> &Space<W> {
     // SAFETY: 1. `loaded` names a space, so `set` ran on this CPU before with a `&Space<W>`: a slot belongs to one
     //    flusher, which has one `W`. 2. The caller of `switch` promised that the space stays alive, where it is, until
     //    `retire` says `Ok`. 3. `retire` says so only once no CPU has the space loaded or is between two
     //    spaces: it reads `loaded` after this CPU has left it, and here we have not. 4. A space is only ever shared, never borrowed mutably, meanwhile.
-    Some(unsafe { &*my.space.get().cast() })
+    unsafe {
+        let space = my.space.get();
+        core::hint::assert_unchecked(!space.is_null());
+        &*space.cast()
+    }
 }
 
 /// The space that this CPU uses, to be remembered while it waits.

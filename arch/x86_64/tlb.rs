@@ -128,20 +128,17 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     /// interrupt before or after. Spurious calls are harmless.
     #[inline]
     pub fn handle_interrupt(&self) {
-        let me = P::current_cpu();
-        self.serve(P::slot(me), me);
+        self.serve(P::own_slot());
     }
 
     /// This CPU's slot, which must be online.
     #[inline(always)]
-    pub(super) fn my_slot(&self, call: &str) -> (&'static CpuSlot, usize, Loaded) {
-        let me = P::current_cpu();
-        let my = P::slot(me);
-        let loaded = Loaded(my.seen.loaded.load(Relaxed));
+    pub(super) fn my_slot(&self, call: &str) -> &'static CpuSlot {
+        let my = P::own_slot();
         if my.seen.flusher.get() != address(self) {
-            not_online(call, me);
+            not_online(call, P::current_cpu());
         }
-        (my, me, loaded)
+        my
     }
 }
 
@@ -228,7 +225,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
 
     #[inline]
     fn user_access_ok(&self) -> bool {
-        let loaded = Loaded(P::slot(P::current_cpu()).seen.loaded.load(Relaxed));
+        let loaded = Loaded(P::own_slot().seen.loaded.load(Relaxed));
         loaded.is_used() || (broken(Broken::NmiDuringSwitch) && loaded == Loaded::SWITCHING)
     }
 
@@ -248,24 +245,22 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
     #[inline]
     fn start(&self, scope: Scope<'_, W>, request: &Request, reach: &mut Reach<W>) -> u64 {
         let _irqs = IrqsOff::<P>::new();
-        let (my, me, _) = self.my_slot("flush");
-        let generation = self.announce_to(my, me, scope, request, reach);
-        self.dispatch_to(my, reach);
-        generation
+        let my = self.my_slot("flush");
+        self.start_from(my, scope, request, reach)
     }
 
     #[inline]
     fn announce(&self, scope: Scope<'_, W>, request: &Request, reach: &mut Reach<W>) -> u64 {
         let _irqs = IrqsOff::<P>::new();
-        let (my, me, _) = self.my_slot("flush");
-        self.announce_to(my, me, scope, request, reach)
+        let my = self.my_slot("flush");
+        self.announce_to(my, scope, request, reach)
     }
 
     #[inline]
     fn dispatch(&self, reach: &mut Reach<W>) {
         let _irqs = IrqsOff::<P>::new();
-        let (my, _, _) = self.my_slot("flush");
-        self.dispatch_to(my, reach);
+        let my = self.my_slot("flush");
+        self.dispatch_to(my, reach, |reach| self.flush_own(my, reach));
     }
 
     #[inline]

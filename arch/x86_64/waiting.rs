@@ -16,11 +16,12 @@
 
 use super::{Courier, Instructions, Tlb};
 use crate::{
-    atomic::Ordering::Release,
+    atomic::Ordering::{Relaxed, Release},
     coverage::{Branch, took},
     flusher::Waiting,
     loaded_space,
     platform::{IpiPlatform, IrqsOff},
+    slot::Loaded,
     variant::{Broken, broken},
 };
 
@@ -28,12 +29,13 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     #[inline]
     pub(super) fn enter_wait(&self) -> Waiting {
         let _irqs = IrqsOff::<P>::new();
-        let (my, me, loaded) = self.my_slot("wait_enter");
+        let my = self.my_slot("wait_enter");
+        let loaded = Loaded(my.seen.loaded.load(Relaxed));
         if !loaded.is_used() {
             return Waiting::NOT_LAZY;
         }
         took(Branch::WaitEntered);
-        if self.posted_wait(me, true) {
+        if self.posted_wait(P::current_cpu(), true) {
             return Waiting::NOT_LAZY;
         }
         // Release, and no barrier: as in `enter_lazy`.
