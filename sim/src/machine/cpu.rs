@@ -54,11 +54,11 @@ pub(crate) struct Cpu {
     pub broadcasts: u64,
     /// x86: CR4.
     pub cr4: u64,
-    /// arm64: what was issued and has not taken effect.
+    /// What was issued and has not taken effect: arm64's page-table stores and TLBIs, x86's INVLPGBs.
     pub issued: Vec<super::arm::Issued>,
     /// The oracle does not hold this CPU to anything: it is offline, or on its way.
     pub exempt: bool,
-    /// arm64: broadcasts reach this CPU: it is powered and in the Inner Shareable domain.
+    /// Broadcasts reach this CPU: it is powered and, on arm64, in the Inner Shareable domain.
     pub listens: bool,
     /// The space that the CPU's code uses or may use at any moment: between `switch` and the next switch, unload, lazy
     /// period or offline.

@@ -1,5 +1,7 @@
 //! Litmus tests of the engine and of the machine's instructions.
 
+mod invlpgb;
+
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::cell::Cell;
 use std::panic::Location;
@@ -25,6 +27,7 @@ use crate::chooser::Chooser;
 const PCID: Mode = Mode::X86 {
     pcid: true,
     invpcid: true,
+    invlpgb: true,
 };
 
 fn calls() -> Calls {

@@ -10,6 +10,7 @@ pub(crate) mod current;
 pub(crate) mod exclusive;
 pub(crate) mod hook;
 pub(crate) mod interrupts;
+pub(crate) mod invlpgb;
 pub(crate) mod layout;
 pub(crate) mod lines;
 #[cfg(test)]
@@ -47,6 +48,8 @@ pub enum Mode {
         pcid: bool,
         /// The CPU has INVPCID.
         invpcid: bool,
+        /// The CPU has INVLPGB and TLBSYNC.
+        invlpgb: bool,
     },
     /// arm64.
     Arm,
@@ -68,6 +71,7 @@ pub struct Tally {
     pub nmi_refused: u64,
     pub accesses: u64,
     pub stale_hits_before_completion: u64,
+    pub broadcasts: u64,
     pub effects: u64,
     pub flushes: u64,
     pub parks: u64,
@@ -96,6 +100,7 @@ impl Tally {
                 "old entry used before completion",
                 self.stale_hits_before_completion,
             ),
+            ("INVLPGBs", self.broadcasts),
             ("late effects", self.effects),
             ("flushes", self.flushes),
             ("CPUs parked in a spin", self.parks),
@@ -116,6 +121,7 @@ impl Tally {
         self.nmi_refused += other.nmi_refused;
         self.accesses += other.accesses;
         self.stale_hits_before_completion += other.stale_hits_before_completion;
+        self.broadcasts += other.broadcasts;
         self.effects += other.effects;
         self.flushes += other.flushes;
         self.parks += other.parks;

@@ -120,7 +120,11 @@ impl Setup {
             mode: if backend.is_arm() {
                 Mode::Arm
             } else {
-                Mode::X86 { pcid, invpcid }
+                Mode::X86 {
+                    pcid,
+                    invpcid,
+                    invlpgb: false,
+                }
             },
             kernel_global: backend.is_arm() || rng.chance(1, 2),
             ceiling: rng.pick(&[1, 4, 33, 33, 512]),
@@ -171,7 +175,7 @@ pub(crate) trait Backend<const W: usize>: TlbFlusher<W> + 'static {
 
 impl<P: IpiPlatform, C: Courier, const W: usize> Backend<W> for x86_64::Tlb<P, C, X86, W> {
     fn build(setup: &Setup, kernel_root: u64) -> Self {
-        let Mode::X86 { pcid, invpcid } = setup.mode else {
+        let Mode::X86 { pcid, invpcid, .. } = setup.mode else {
             unreachable!("x86_64 runs on x86_64");
         };
         let features = Features {
