@@ -14,6 +14,7 @@
 //! [`Ipi`] and [`ConcurrentIpi`] name a courier; [`Auto`] chooses at start-up.
 
 mod announce;
+mod broadcast;
 mod config;
 mod control;
 mod courier;
@@ -36,6 +37,7 @@ mod trim;
 mod trim_mail;
 mod wait;
 
+pub use broadcast::{Invlpgb, InvlpgbFlags};
 pub use config::{Config, InitError, Isolation};
 pub use courier::{Any, Concurrent, Courier, CourierKind, Serial};
 #[cfg(target_arch = "x86_64")]

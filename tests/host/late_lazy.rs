@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use shootdown::{
     CpuSlot, Cpus, IpiPlatform, Platform, Space, TlbFlusher,
-    x86_64::{Config, Features, Instructions, InvpcidKind, Ipi},
+    x86_64::{Config, Features, Instructions, Invlpgb, InvpcidKind, Ipi},
 };
 
 use crate::platform::{LogX86, become_cpu, current_cpu, take_log};
@@ -90,6 +90,15 @@ unsafe impl Instructions for Meddling {
         if let Some(meanwhile) = MEANWHILE.take() {
             meanwhile();
         }
+    }
+    fn publish_before_invlpgb() {
+        LogX86::publish_before_invlpgb();
+    }
+    fn invlpgb(operands: Invlpgb) {
+        LogX86::invlpgb(operands);
+    }
+    fn tlbsync() {
+        LogX86::tlbsync();
     }
 }
 

@@ -170,6 +170,16 @@ unsafe impl shootdown::x86_64::Instructions for LogX86 {
     fn barrier_after_rmw() {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
+    fn publish_before_invlpgb() {
+        log("mfence".into());
+    }
+    fn invlpgb(operands: shootdown::x86_64::Invlpgb) {
+        let (rax, ecx, edx) = (operands.rax(), operands.ecx(), operands.edx());
+        log(format!("invlpgb {rax:#x} {ecx:#x} {edx:#x}"));
+    }
+    fn tlbsync() {
+        log("tlbsync".into());
+    }
 }
 
 /// arm64 instructions that are logged.

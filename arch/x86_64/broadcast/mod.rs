@@ -1,0 +1,5 @@
+//! Broadcast invalidation: INVLPGB and TLBSYNC (AMD).
+
+mod operand;
+
+pub use operand::{Invlpgb, InvlpgbFlags};
