@@ -168,11 +168,13 @@ unsafe impl Instructions for X86 {
         });
     }
 
-    fn invlpgb(_: Invlpgb) {
-        with(|m| m.fail(String::from("#UD: INVLPGB on a CPU without it")));
+    fn invlpgb(operands: Invlpgb) {
+        point();
+        with(|m| m.invlpgb(operands.rax(), operands.ecx(), operands.edx()));
     }
 
     fn tlbsync() {
-        with(|m| m.fail(String::from("#UD: TLBSYNC on a CPU without it")));
+        point();
+        with(|m| m.tlbsync());
     }
 }

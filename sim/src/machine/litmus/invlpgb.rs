@@ -1,11 +1,9 @@
 //! Litmus tests of INVLPGB and TLBSYNC.
 
-use core::sync::atomic::Ordering;
 use std::cell::Cell;
-use std::panic::Location;
 use std::rc::Rc;
 
-use shootdown::atomic::Hook;
+use shootdown::x86_64::Instructions;
 
 use super::{Line, PCID, calls, load, store};
 use crate::{
@@ -13,10 +11,10 @@ use crate::{
     machine::{
         Machine,
         current::with,
-        hook::Hooked,
         physical::{self, LEAF},
         scheduler::{point, relax, run},
         stores::Change,
+        x86::X86,
     },
 };
 
@@ -26,11 +24,6 @@ const ALL: u64 = 1 << 2;
 fn invlpgb() {
     point();
     with(|m| m.invlpgb(ALL, 0, 0));
-}
-
-fn tlbsync() {
-    point();
-    with(|m| m.tlbsync());
 }
 
 /// Who waits for the invalidation.
@@ -64,11 +57,11 @@ fn is_left(seed: u64, fence: bool, wait: Wait) -> bool {
         point();
         with(|m| m.store_entry(table, 0, 0, Change::default()));
         if fence {
-            Hooked.fence(Ordering::SeqCst, Location::caller());
+            X86::publish_before_invlpgb();
         }
         invlpgb();
         match wait {
-            Wait::Issuer => tlbsync(),
+            Wait::Issuer => X86::tlbsync(),
             Wait::Nobody => {}
             Wait::Other => {
                 store(&ready, 1);
@@ -84,7 +77,7 @@ fn is_left(seed: u64, fence: bool, wait: Wait) -> bool {
             while load(&flag) != 1 {
                 relax();
             }
-            tlbsync();
+            X86::tlbsync();
             store(&flag, 2);
         }
     });
