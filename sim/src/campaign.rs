@@ -20,7 +20,7 @@ use crate::{
 pub struct Plan {
     /// The flusher.
     pub backend: BackendKind,
-    /// How many CPUs; 2 to 8, by the seed, if it is not said.
+    /// How many CPUs; 2 to 8 or 16, by the seed, if it is not said.
     pub cpus: Option<usize>,
     /// The first seed.
     pub seed: u64,
@@ -33,7 +33,10 @@ pub struct Plan {
 impl Plan {
     /// The run of one seed.
     pub fn spec(&self, seed: u64) -> Spec {
-        let cpus = self.cpus.unwrap_or(2 + (seed % 7) as usize);
+        let cpus = self.cpus.unwrap_or_else(|| {
+            let most = self.backend.most_cpus() as u64;
+            2 + (seed % (most - 1)) as usize
+        });
         let mut spec = Spec::new(self.backend, cpus, seed);
         spec.broken = self.broken;
         spec

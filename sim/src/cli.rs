@@ -31,7 +31,7 @@ struct Options {
 enum Task {
     /// Counts, for each broken variant, the runs until it is caught; prints a table.
     Hunt {
-        /// The flusher: ipi, concurrent_ipi or broadcast.
+        /// The flusher: ipi, concurrent_ipi, invlpgb, broadcast, local or active_cpu.
         #[arg(long, value_parser = backend)]
         backend: BackendKind,
         /// Only this variant.
@@ -57,10 +57,10 @@ enum Task {
 
 #[derive(Debug, Args)]
 struct Runs {
-    /// The flusher: ipi, concurrent_ipi or broadcast.
+    /// The flusher: ipi, concurrent_ipi, invlpgb, broadcast, local or active_cpu.
     #[arg(long, value_parser = backend, default_value = "concurrent_ipi")]
     backend: BackendKind,
-    /// How many CPUs; 2 to 8, by the seed, if not given.
+    /// How many CPUs; 2 to 8, or to 16 for invlpgb, by the seed, if not given.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=16))]
     cpus: Option<u8>,
     /// The first seed.

@@ -8,6 +8,7 @@ pub(crate) mod asids;
 pub(crate) mod cpu;
 pub(crate) mod current;
 pub(crate) mod exclusive;
+pub(crate) mod global_pcids;
 pub(crate) mod hook;
 pub(crate) mod interrupts;
 pub(crate) mod invlpgb;
@@ -138,7 +139,7 @@ pub(crate) struct Machine {
     pub mode: Mode,
     /// arm64: what the CPUs are.
     pub part: Part,
-    /// arm64: where the spaces' ASIDs stand.
+    /// Where the spaces' hardware tags stand.
     pub tags: asids::Tags,
     pub cpus: Vec<Cpu>,
     /// The index of the CPU that runs.

@@ -90,6 +90,7 @@ impl Machine {
                 .drop_where(|entry| entry.tag == tag && !entry.global);
         }
         self.cpus[cpu].root = value & !NO_FLUSH;
+        self.judge_global_pcid(cpu);
         self.oracle_judges_presence(cpu);
     }
 

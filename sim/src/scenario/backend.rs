@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU64;
 
 use shootdown::{
-    Granule, IpiPlatform, Paging, Platform, TlbFlusher,
+    Granule, IpiPlatform, Paging, Platform, Space, TlbFlusher,
     aarch64::{self, policy::Policy},
     coverage::Branch,
     x86_64::{self, Courier, Features},
@@ -21,6 +21,8 @@ pub enum BackendKind {
     Ipi,
     /// x86_64: interrupts, and the own TLB meanwhile.
     ConcurrentIpi,
+    /// x86_64: INVLPGB for spaces that several CPUs run, else concurrent interrupts.
+    Invlpgb,
     /// arm64: always broadcast.
     Broadcast,
     /// arm64: local while no other CPU has ever loaded the space.
@@ -31,9 +33,10 @@ pub enum BackendKind {
 
 impl BackendKind {
     /// All backends.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Ipi,
         Self::ConcurrentIpi,
+        Self::Invlpgb,
         Self::Broadcast,
         Self::ActiveCpu,
         Self::Local,
@@ -44,6 +47,7 @@ impl BackendKind {
         match self {
             Self::Ipi => "ipi",
             Self::ConcurrentIpi => "concurrent_ipi",
+            Self::Invlpgb => "invlpgb",
             Self::Broadcast => "broadcast",
             Self::ActiveCpu => "active_cpu",
             Self::Local => "local",
@@ -58,6 +62,14 @@ impl BackendKind {
     /// Whether it is one of arm64's.
     pub const fn is_arm(self) -> bool {
         matches!(self, Self::Broadcast | Self::ActiveCpu | Self::Local)
+    }
+
+    /// Runs are on 2 to so many CPUs, by the seed.
+    pub const fn most_cpus(self) -> usize {
+        match self {
+            Self::Invlpgb => 16,
+            _ => 8,
+        }
     }
 
     /// Whether a run of this backend can take `branch`.
@@ -75,6 +87,15 @@ impl BackendKind {
             }
             B::TlbiLocal => return matches!(self, Self::ActiveCpu | Self::Local),
             B::TlbiElided | B::StaleFlushed => return self == Self::Local,
+            B::SettledFlush
+            | B::TransitionFlush
+            | B::KernelBroadcast
+            | B::Promoted
+            | B::PromotionLost
+            | B::PromotionRefused
+            | B::PcidReset
+            | B::MovedAtServe
+            | B::MovedAtSwitch => return self == Self::Invlpgb,
             _ => false,
         };
         let both = matches!(
@@ -99,6 +120,12 @@ pub(crate) struct Setup {
     pub ceiling: u64,
     /// x86: CPUs found away before they are trimmed.
     pub trim_after: u64,
+    /// INVLPGB: PCIDs for spaces that several CPUs run, so few that they run out; 0 without INVLPGB.
+    pub global_pcids: u64,
+    /// INVLPGB: a space that more CPUs run gets one of them.
+    pub threshold: u64,
+    /// INVLPGB: CPUs wander from space to space together.
+    pub nomads: bool,
     /// arm64: what the CPUs are.
     pub part: Part,
     /// arm64: ASIDs beyond one for each CPU and the reserved one, so that they run out.
@@ -123,12 +150,15 @@ impl Setup {
                 Mode::X86 {
                     pcid,
                     invpcid,
-                    invlpgb: false,
+                    invlpgb: backend == BackendKind::Invlpgb,
                 }
             },
             kernel_global: backend.is_arm() || rng.chance(1, 2),
             ceiling: rng.pick(&[1, 4, 33, 33, 512]),
             trim_after: rng.pick(&[0, 0, 1, 3, 256]),
+            global_pcids: 0,
+            threshold: 0,
+            nomads: false,
             part: Part::default(),
             spare_asids: rng.pick(&[1, 40]),
             homes: false,
@@ -145,7 +175,25 @@ impl Setup {
         if backend.is_arm() {
             setup.draw_part(rng);
         }
+        if backend == BackendKind::Invlpgb {
+            setup.draw_global_pcids(rng);
+        }
         setup
+    }
+
+    /// Whether CPUs have INVLPGB.
+    pub(crate) const fn is_broadcast(&self) -> bool {
+        self.global_pcids != 0
+    }
+
+    fn draw_global_pcids(&mut self, rng: &mut Rng) {
+        if let Mode::X86 { pcid, .. } = &mut self.mode {
+            *pcid = true;
+        }
+        self.global_pcids = rng.pick(&[1, 2, 4, 4, 4, 6]);
+        self.threshold = rng.pick(&[1, 1, 2, 3]);
+        self.nomads = rng.chance(2, 3);
+        self.spaces = rng.pick(&[2, 3, 4, 8, 12]);
     }
 
     fn draw_part(&mut self, rng: &mut Rng) {
@@ -169,6 +217,8 @@ pub(crate) trait Backend<const W: usize>: TlbFlusher<W> + 'static {
     fn build(setup: &Setup, kernel_root: u64) -> Self;
     /// The handler of the flush interrupt.
     fn handle_interrupt(&self);
+    /// INVLPGB: the kernel pins a space to a global PCID, or to none.
+    fn pin(&self, _space: &Space<W>, _global: bool) {}
     /// The shared words.
     fn name_words(&self, name: &mut dyn FnMut(&'static str, &AtomicU64));
 }
