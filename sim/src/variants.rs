@@ -21,6 +21,7 @@ const ARM: &[BackendKind] = &[
 ];
 const SPARING: &[BackendKind] = &[BackendKind::ActiveCpu, BackendKind::Local];
 const LOCAL: &[BackendKind] = &[BackendKind::Local];
+const INVLPGB: &[BackendKind] = &[BackendKind::Invlpgb];
 const ALL: &[BackendKind] = &BackendKind::ALL;
 
 use Caught::{Loom, Simulator};
@@ -87,6 +88,15 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::CountedOutEarly, Simulator(LOCAL)),
     (Broken::WrongLevelHint, Simulator(ARM)),
     (Broken::TlbiWrongAsid, Simulator(ARM)),
+    (Broken::InvlpgbShort, Simulator(INVLPGB)),
+    (Broken::NoFenceBeforeInvlpgb, Simulator(INVLPGB)),
+    (Broken::NoTlbsync, Simulator(INVLPGB)),
+    (Broken::TlbsyncElsewhere, Simulator(INVLPGB)),
+    (Broken::PcidReusedEarly, Simulator(INVLPGB)),
+    (Broken::PcidAliased, Simulator(INVLPGB)),
+    (Broken::PcidReleasedEarly, Simulator(INVLPGB)),
+    (Broken::TransitionClearedEarly, Simulator(INVLPGB)),
+    (Broken::PromotionSkipsSwitching, Simulator(INVLPGB)),
     (
         Broken::NoRetireBarrier,
         Loom("the barrier follows a locked instruction, which the machine takes for one"),

@@ -51,6 +51,8 @@ pub enum Mode {
         invpcid: bool,
         /// The CPU has INVLPGB and TLBSYNC.
         invlpgb: bool,
+        /// EFER.TCE: INVLPG keeps cached tables that do not lead to its address.
+        tce: bool,
     },
     /// arm64.
     Arm,

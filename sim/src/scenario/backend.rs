@@ -10,7 +10,7 @@ use shootdown::{
 };
 
 use crate::{
-    machine::{Mode, arm::Arm, layout, part::Part, x86::X86},
+    machine::{Mode, arm::Arm, invlpgb::MAX_EXTRA, layout, part::Part, x86::X86},
     rng::Rng,
 };
 
@@ -121,9 +121,11 @@ pub(crate) struct Setup {
     /// x86: CPUs found away before they are trimmed.
     pub trim_after: u64,
     /// INVLPGB: PCIDs for spaces that several CPUs run, so few that they run out; 0 without INVLPGB.
-    pub global_pcids: u64,
+    pub global_pcids: u16,
     /// INVLPGB: a space that more CPUs run gets one of them.
-    pub threshold: u64,
+    pub threshold: u16,
+    /// INVLPGB: the largest count of extra pages that the CPU says it takes.
+    pub extra_pages: u16,
     /// INVLPGB: CPUs wander from space to space together.
     pub nomads: bool,
     /// arm64: what the CPUs are.
@@ -151,6 +153,7 @@ impl Setup {
                     pcid,
                     invpcid,
                     invlpgb: backend == BackendKind::Invlpgb,
+                    tce: false,
                 }
             },
             kernel_global: backend.is_arm() || rng.chance(1, 2),
@@ -158,6 +161,7 @@ impl Setup {
             trim_after: rng.pick(&[0, 0, 1, 3, 256]),
             global_pcids: 0,
             threshold: 0,
+            extra_pages: 0,
             nomads: false,
             part: Part::default(),
             spare_asids: rng.pick(&[1, 40]),
@@ -187,11 +191,13 @@ impl Setup {
     }
 
     fn draw_global_pcids(&mut self, rng: &mut Rng) {
-        if let Mode::X86 { pcid, .. } = &mut self.mode {
-            *pcid = true;
+        if let Mode::X86 { pcid, tce, .. } = &mut self.mode {
+            *pcid = rng.chance(7, 8);
+            *tce = rng.chance(1, 2);
         }
         self.global_pcids = rng.pick(&[1, 2, 4, 4, 4, 6]);
         self.threshold = rng.pick(&[1, 1, 2, 3]);
+        self.extra_pages = rng.pick(&[1, MAX_EXTRA, MAX_EXTRA]);
         self.nomads = rng.chance(2, 3);
         self.spaces = rng.pick(&[2, 3, 4, 8, 12]);
     }
@@ -231,13 +237,19 @@ impl<P: IpiPlatform, C: Courier, const W: usize> Backend<W> for x86_64::Tlb<P, C
         let features = Features {
             pcid,
             invpcid,
+            invlpgb: setup.is_broadcast().then_some(setup.extra_pages),
             ..Features::default()
         };
-        let config = x86_64::Config::new(features, kernel_root)
+        let mut config = x86_64::Config::new(features, kernel_root)
             .pcid(pcid)
             .kernel_mappings_global(setup.kernel_global)
             .ceiling(setup.ceiling)
             .trim_after(setup.trim_after);
+        if setup.is_broadcast() {
+            config = config
+                .broadcast_above(setup.threshold)
+                .global_pcids(setup.global_pcids);
+        }
         let flusher = Self::new();
         if let Err(error) = flusher.init(config) {
             panic!("the scenario's configuration is bad: {error}");
@@ -247,6 +259,15 @@ impl<P: IpiPlatform, C: Courier, const W: usize> Backend<W> for x86_64::Tlb<P, C
 
     fn handle_interrupt(&self) {
         self.handle_interrupt();
+    }
+
+    fn pin(&self, space: &Space<W>, global: bool) {
+        // Refused where PCIDs have run out, are not used, or the space was pinned otherwise: then all stays as it is.
+        let _ = if global {
+            self.make_global(space)
+        } else {
+            self.keep_local(space)
+        };
     }
 
     fn name_words(&self, name: &mut dyn FnMut(&'static str, &AtomicU64)) {

@@ -136,10 +136,10 @@ fn run_here(spec: &Spec) -> Outcome {
             run_on::<x86_64::ConcurrentIpi<SimPlatform<80>, X86, 2>, 2>(spec, setup, rng)
         }
         (BackendKind::Invlpgb, false) => {
-            run_on::<x86_64::ConcurrentIpi<SimPlatform<16>, X86>, 1>(spec, setup, rng)
+            run_on::<x86_64::InvlpgbIpi<SimPlatform<16>, X86>, 1>(spec, setup, rng)
         }
         (BackendKind::Invlpgb, true) => {
-            run_on::<x86_64::ConcurrentIpi<SimPlatform<80>, X86, 2>, 2>(spec, setup, rng)
+            run_on::<x86_64::InvlpgbIpi<SimPlatform<80>, X86, 2>, 2>(spec, setup, rng)
         }
         (BackendKind::Broadcast, _) => run_on_arm::<AlwaysBroadcast>(spec, setup, rng),
         (BackendKind::ActiveCpu, _) => run_on_arm::<NeverLoaded>(spec, setup, rng),

@@ -32,7 +32,8 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         let Some(owner) = self.begin(space) else {
             return;
         };
-        inside(|| self.flusher().pin(space_of(&owner), global));
+        // It may end meanwhile.
+        owner.at_ease(|| inside(|| self.flusher().pin(space_of(&owner), global)));
         self.end(&owner);
     }
 
