@@ -14,7 +14,9 @@ const TRANSITION: u64 = 1 << 16;
 impl Machine {
     /// The global PCID that a space has now.
     fn global_pcid(&self, scope: u8) -> Option<u16> {
-        self.tags.tag(scope).filter(|_| self.is_x86())
+        let pcid = self.tags.tag(scope).filter(|_| self.is_x86())?;
+        // The tag may also say that the space shall have none.
+        (pcid != 0).then_some(pcid)
     }
 
     fn is_x86(&self) -> bool {

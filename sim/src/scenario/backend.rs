@@ -87,6 +87,10 @@ impl BackendKind {
             }
             B::TlbiLocal => return matches!(self, Self::ActiveCpu | Self::Local),
             B::TlbiElided | B::StaleFlushed => return self == Self::Local,
+            // They are broadcast.
+            B::KernelPartial | B::KernelFull => {
+                return matches!(self, Self::Ipi | Self::ConcurrentIpi);
+            }
             B::SettledFlush
             | B::TransitionFlush
             | B::KernelBroadcast
