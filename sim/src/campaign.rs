@@ -153,6 +153,18 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
+/// What must happen on the machine in runs of the backend, and did not.
+pub fn never_seen(backend: BackendKind, tally: &Tally) -> Vec<&'static str> {
+    let expected = match backend {
+        BackendKind::Invlpgb => vec!["INVLPGBs", "late effects", "TLBSYNCs for several PCIDs"],
+        _ => Vec::new(),
+    };
+    let rows = tally.rows().into_iter();
+    rows.filter(|(name, count)| expected.contains(name) && *count == 0)
+        .map(|(name, _)| name)
+        .collect()
+}
+
 /// Branches that runs of the backend can take and that none took.
 pub fn never_taken(backend: BackendKind, coverage: &BTreeMap<Branch, u64>) -> Vec<Branch> {
     let can = Branch::ALL

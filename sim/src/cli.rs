@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use shootdown::{coverage::Branch, variant::Broken};
 use shootdown_sim::{
     BackendKind,
-    campaign::{Plan, Summary, campaign, never_taken},
+    campaign::{Plan, Summary, campaign, never_seen, never_taken},
     hunt::{Bag, LIMIT, SEEDS, hunt},
     replay, run as run_spec,
     shrink::shrink,
@@ -156,8 +156,9 @@ fn run_many(options: &Runs) -> bool {
     }
     // A few runs can't be held to have done everything.
     let missing = never_taken(plan.backend, &summary.coverage);
-    if !missing.is_empty() && plan.broken.is_none() {
-        println!("\nNever taken: {missing:?}");
+    let unseen = never_seen(plan.backend, &summary.tally);
+    if !(missing.is_empty() && unseen.is_empty()) && plan.broken.is_none() {
+        println!("\nNever taken: {missing:?} {unseen:?}");
         return plan.runs < 1000;
     }
     true

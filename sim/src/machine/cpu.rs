@@ -56,6 +56,9 @@ pub(crate) struct Cpu {
     pub cr4: u64,
     /// What was issued and has not taken effect: arm64's page-table stores and TLBIs, x86's INVLPGBs.
     pub issued: Vec<super::arm::Issued>,
+    /// x86: the PCID that INVLPGBs have named since the last TLBSYNC, and whether they have named several.
+    pub named_pcid: Option<u16>,
+    pub named_several: bool,
     /// The oracle does not hold this CPU to anything: it is offline, or on its way.
     pub exempt: bool,
     /// Broadcasts reach this CPU: it is powered and, on arm64, in the Inner Shareable domain.
@@ -91,6 +94,8 @@ impl Cpu {
             broadcasts: 0,
             cr4: super::x86::INITIAL_CR4,
             issued: Vec::new(),
+            named_pcid: None,
+            named_several: false,
             exempt: true,
             listens: false,
             uses: None,

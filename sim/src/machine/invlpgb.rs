@@ -98,7 +98,11 @@ impl Machine {
                 self.tally.broadcasts += 1;
                 let targets = 0..self.cpus.len();
                 let issued = targets.map(|target| Issued::Invlpgb { named, target });
-                self.cpus[cpu].issued.extend(issued);
+                let it = &mut self.cpus[cpu];
+                it.issued.extend(issued);
+                if let Some(pcid) = named.pcid {
+                    it.named_several |= *it.named_pcid.get_or_insert(pcid) != pcid;
+                }
             }
             Err(message) => self.fail(message),
         }
@@ -124,7 +128,10 @@ impl Machine {
         if !matches!(self.mode, Mode::X86 { invlpgb: true, .. }) {
             return self.fail(String::from("#UD: TLBSYNC on a CPU without it"));
         }
-        for issued in core::mem::take(&mut self.cpus[cpu].issued) {
+        let it = &mut self.cpus[cpu];
+        it.named_pcid = None;
+        self.tally.shared_syncs += u64::from(core::mem::take(&mut it.named_several));
+        for issued in core::mem::take(&mut it.issued) {
             self.complete(cpu, issued);
         }
     }

@@ -75,6 +75,7 @@ pub struct Tally {
     pub accesses: u64,
     pub stale_hits_before_completion: u64,
     pub broadcasts: u64,
+    pub shared_syncs: u64,
     pub effects: u64,
     pub flushes: u64,
     pub parks: u64,
@@ -104,6 +105,7 @@ impl Tally {
                 self.stale_hits_before_completion,
             ),
             ("INVLPGBs", self.broadcasts),
+            ("TLBSYNCs for several PCIDs", self.shared_syncs),
             ("late effects", self.effects),
             ("flushes", self.flushes),
             ("CPUs parked in a spin", self.parks),
@@ -125,6 +127,7 @@ impl Tally {
         self.accesses += other.accesses;
         self.stale_hits_before_completion += other.stale_hits_before_completion;
         self.broadcasts += other.broadcasts;
+        self.shared_syncs += other.shared_syncs;
         self.effects += other.effects;
         self.flushes += other.flushes;
         self.parks += other.parks;

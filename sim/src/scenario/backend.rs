@@ -132,6 +132,8 @@ pub(crate) struct Setup {
     pub extra_pages: u16,
     /// INVLPGB: CPUs wander from space to space together.
     pub nomads: bool,
+    /// INVLPGB: CPUs are often lazy, also in spaces that end.
+    pub idlers: bool,
     /// arm64: what the CPUs are.
     pub part: Part,
     /// arm64: ASIDs beyond one for each CPU and the reserved one, so that they run out.
@@ -167,6 +169,7 @@ impl Setup {
             threshold: 0,
             extra_pages: 0,
             nomads: false,
+            idlers: false,
             part: Part::default(),
             spare_asids: rng.pick(&[1, 40]),
             homes: false,
@@ -202,6 +205,7 @@ impl Setup {
         self.global_pcids = rng.pick(&[1, 2, 4, 4, 4, 6]);
         self.threshold = rng.pick(&[1, 1, 2, 3]);
         self.extra_pages = rng.pick(&[1, MAX_EXTRA, MAX_EXTRA]);
+        self.idlers = rng.chance(1, 2);
         self.nomads = rng.chance(2, 3);
         self.spaces = rng.pick(&[2, 3, 4, 8, 12]);
     }

@@ -39,6 +39,7 @@ impl Op {
                     masked: rng.chance(1, 3),
                 };
             }
+            4..=7 if setup.idlers => return Self::LazyEnter,
             _ => {}
         }
         if setup.nomads
