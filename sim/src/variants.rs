@@ -96,6 +96,7 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::PcidAliased, Simulator(INVLPGB)),
     (Broken::PcidReleasedEarly, Simulator(INVLPGB)),
     (Broken::TransitionClearedEarly, Simulator(INVLPGB)),
+    (Broken::TransitionNotBroadcast, Simulator(INVLPGB)),
     (Broken::PromotionSkipsSwitching, Simulator(INVLPGB)),
     (
         Broken::NoRetireBarrier,
