@@ -138,8 +138,9 @@ fn run_here(spec: &Spec) -> Outcome {
         (BackendKind::Invlpgb, false) => {
             run_on::<x86_64::InvlpgbIpi<SimPlatform<16>, X86>, 1>(spec, setup, rng)
         }
+        // Chosen at start-up, by what the CPU has.
         (BackendKind::Invlpgb, true) => {
-            run_on::<x86_64::InvlpgbIpi<SimPlatform<80>, X86, 2>, 2>(spec, setup, rng)
+            run_on::<x86_64::Auto<SimPlatform<80>, X86, 2>, 2>(spec, setup, rng)
         }
         (BackendKind::Broadcast, _) => run_on_arm::<AlwaysBroadcast>(spec, setup, rng),
         (BackendKind::ActiveCpu, _) => run_on_arm::<NeverLoaded>(spec, setup, rng),
