@@ -168,6 +168,7 @@ mod tests {
         Entry {
             tag,
             global,
+            common: false,
             kind,
             base,
             frame: 0,

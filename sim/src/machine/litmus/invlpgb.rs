@@ -52,7 +52,7 @@ fn is_left(seed: u64, fence: bool, wait: Wait) -> bool {
     }
     machine.fill(1, 0);
     let (ready, seen) = (Rc::clone(&flag), Rc::clone(&left));
-    let is_there = || with(|m| m.cpus[1].tlb.translation(0, 0).is_some());
+    let is_there = || with(|m| m.translation(1, 0, 0).is_some());
     let issuer: Box<dyn FnOnce()> = Box::new(move || {
         point();
         with(|m| m.store_entry(table, 0, 0, Change::default()));
