@@ -20,7 +20,7 @@ use crate::{
 pub struct Plan {
     /// The flusher.
     pub backend: BackendKind,
-    /// How many CPUs; 2 to 8, by the seed, if it is not said.
+    /// How many CPUs; 2 to 8 or 16, by the seed, if it is not said.
     pub cpus: Option<usize>,
     /// The first seed.
     pub seed: u64,
@@ -33,7 +33,10 @@ pub struct Plan {
 impl Plan {
     /// The run of one seed.
     pub fn spec(&self, seed: u64) -> Spec {
-        let cpus = self.cpus.unwrap_or(2 + (seed % 7) as usize);
+        let cpus = self.cpus.unwrap_or_else(|| {
+            let most = self.backend.most_cpus() as u64;
+            2 + (seed % (most - 1)) as usize
+        });
         let mut spec = Spec::new(self.backend, cpus, seed);
         spec.broken = self.broken;
         spec
@@ -148,6 +151,18 @@ pub fn campaign(plan: &Plan, progress: impl Fn(u64) + Sync) -> Summary {
 /// What a thread gives, or its panic.
 fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// What must happen on the machine in runs of the backend, and did not.
+pub fn never_seen(backend: BackendKind, tally: &Tally) -> Vec<&'static str> {
+    let expected = match backend {
+        BackendKind::Invlpgb => vec!["INVLPGBs", "late effects", "TLBSYNCs for several PCIDs"],
+        _ => Vec::new(),
+    };
+    let rows = tally.rows().into_iter();
+    rows.filter(|(name, count)| expected.contains(name) && *count == 0)
+        .map(|(name, _)| name)
+        .collect()
 }
 
 /// Branches that runs of the backend can take and that none took.

@@ -17,7 +17,8 @@ pub enum Choice {
     Fill(u8, u8),
     /// A CPU takes an NMI, whose handler reads a page of user memory if it is told that it may.
     Nmi(u8, u8),
-    /// arm64: something a CPU has issued takes effect: a page-table store, a TLBI on one CPU, a write of TTBR0.
+    /// Something a CPU has issued takes effect: arm64's page-table store, TLBI on one CPU or write of TTBR0, x86's
+    /// INVLPGB on one CPU.
     Effect(u8, u8),
     /// x86: an interrupt that was sent before its request was published arrives too early.
     Early,

@@ -21,6 +21,7 @@ const ARM: &[BackendKind] = &[
 ];
 const SPARING: &[BackendKind] = &[BackendKind::ActiveCpu, BackendKind::Local];
 const LOCAL: &[BackendKind] = &[BackendKind::Local];
+const INVLPGB: &[BackendKind] = &[BackendKind::Invlpgb];
 /// Those that spare CPUs first: the replay is one of theirs.
 const LOCAL_FIRST: &[BackendKind] = &[
     BackendKind::Local,
@@ -94,6 +95,16 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::CountedOutEarly, Simulator(LOCAL)),
     (Broken::WrongLevelHint, Simulator(ARM)),
     (Broken::TlbiWrongAsid, Simulator(ARM)),
+    (Broken::InvlpgbShort, Simulator(INVLPGB)),
+    (Broken::NoFenceBeforeInvlpgb, Simulator(INVLPGB)),
+    (Broken::NoTlbsync, Simulator(INVLPGB)),
+    (Broken::TlbsyncElsewhere, Simulator(INVLPGB)),
+    (Broken::PcidReusedEarly, Simulator(INVLPGB)),
+    (Broken::PcidAliased, Simulator(INVLPGB)),
+    (Broken::PcidReleasedEarly, Simulator(INVLPGB)),
+    (Broken::TransitionClearedEarly, Simulator(INVLPGB)),
+    (Broken::TransitionNotBroadcast, Simulator(INVLPGB)),
+    (Broken::PromotionSkipsSwitching, Simulator(INVLPGB)),
     (Broken::ActiveReadEarly, Simulator(ACTIVE_CPU)),
     (Broken::CnpIgnored, Simulator(LOCAL_FIRST)),
     (Broken::GenerationsWrap, Simulator(ARM)),

@@ -54,11 +54,14 @@ pub(crate) struct Cpu {
     pub broadcasts: u64,
     /// x86: CR4.
     pub cr4: u64,
-    /// arm64: what was issued and has not taken effect.
+    /// What was issued and has not taken effect: arm64's page-table stores and TLBIs, x86's INVLPGBs.
     pub issued: Vec<super::arm::Issued>,
+    /// x86: the PCID that INVLPGBs have named since the last TLBSYNC, and whether they have named several.
+    pub named_pcid: Option<u16>,
+    pub named_several: bool,
     /// The oracle does not hold this CPU to anything: it is offline, or on its way.
     pub exempt: bool,
-    /// arm64: broadcasts reach this CPU: it is powered and in the Inner Shareable domain.
+    /// Broadcasts reach this CPU: it is powered and, on arm64, in the Inner Shareable domain.
     pub listens: bool,
     /// The space that the CPU's code uses or may use at any moment: between `switch` and the next switch, unload, lazy
     /// period or offline.
@@ -92,6 +95,8 @@ impl Cpu {
             broadcasts: 0,
             cr4: super::x86::INITIAL_CR4,
             issued: Vec::new(),
+            named_pcid: None,
+            named_several: false,
             exempt: true,
             listens: false,
             uses: None,

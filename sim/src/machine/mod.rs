@@ -9,8 +9,10 @@ pub(crate) mod common;
 pub(crate) mod cpu;
 pub(crate) mod current;
 pub(crate) mod exclusive;
+pub(crate) mod global_pcids;
 pub(crate) mod hook;
 pub(crate) mod interrupts;
+pub(crate) mod invlpgb;
 pub(crate) mod layout;
 pub(crate) mod lines;
 #[cfg(test)]
@@ -48,6 +50,10 @@ pub enum Mode {
         pcid: bool,
         /// The CPU has INVPCID.
         invpcid: bool,
+        /// The CPU has INVLPGB and TLBSYNC.
+        invlpgb: bool,
+        /// EFER.TCE: INVLPG keeps cached tables that do not lead to its address.
+        tce: bool,
     },
     /// arm64.
     Arm,
@@ -69,6 +75,8 @@ pub struct Tally {
     pub nmi_refused: u64,
     pub accesses: u64,
     pub stale_hits_before_completion: u64,
+    pub broadcasts: u64,
+    pub shared_syncs: u64,
     pub effects: u64,
     pub flushes: u64,
     pub parks: u64,
@@ -99,6 +107,8 @@ impl Tally {
                 "old entry used before completion",
                 self.stale_hits_before_completion,
             ),
+            ("INVLPGBs", self.broadcasts),
+            ("TLBSYNCs for several PCIDs", self.shared_syncs),
             ("late effects", self.effects),
             ("flushes", self.flushes),
             ("CPUs parked in a spin", self.parks),
@@ -121,6 +131,8 @@ impl Tally {
         self.nmi_refused += other.nmi_refused;
         self.accesses += other.accesses;
         self.stale_hits_before_completion += other.stale_hits_before_completion;
+        self.broadcasts += other.broadcasts;
+        self.shared_syncs += other.shared_syncs;
         self.effects += other.effects;
         self.flushes += other.flushes;
         self.parks += other.parks;
@@ -139,7 +151,7 @@ pub(crate) struct Machine {
     pub mode: Mode,
     /// arm64: what the CPUs are.
     pub part: Part,
-    /// arm64: where the spaces' ASIDs stand.
+    /// Where the spaces' hardware tags stand.
     pub tags: asids::Tags,
     pub cpus: Vec<Cpu>,
     /// The index of the CPU that runs.

@@ -118,6 +118,7 @@ impl Machine {
             )
         });
         self.judge_publication(word, value);
+        self.judge_tag(word, value);
         let cpu = self.current;
         self.cpus[cpu].published = false;
         self.buffer(cpu, Buffered::Word { word, value });
@@ -157,6 +158,7 @@ impl Machine {
         });
         let Some(new) = new else { return Err(old) };
         self.judge_publication(word, new);
+        self.judge_tag(word, new);
         match self.mode {
             Mode::X86 { .. } => self.write_word(word, new),
             Mode::Arm => self.defer_update(cpu, word, new),

@@ -8,6 +8,7 @@ mod edit;
 mod historic;
 mod home;
 mod lock;
+mod nomads;
 mod op;
 mod owner;
 mod perform;

@@ -125,6 +125,11 @@ pub(crate) enum Op {
     ShareWithDevice {
         space: u8,
     },
+    /// INVLPGB: the kernel says that the space shall have a global PCID, or shall not.
+    Pin {
+        space: u8,
+        global: bool,
+    },
     /// A flush without any change.
     Spurious {
         space: u8,

@@ -136,6 +136,7 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
             Op::Batch { members } => self.batch(members),
             Op::Retire { space, eager } => self.retire(space, eager),
             Op::ShareWithDevice { space } => self.share_with_device(space),
+            Op::Pin { space, global } => self.pin(space, global),
             Op::OfflineOnline => self.offline_online(),
             Op::PollMasked { turns } => self.poll_masked(turns),
             Op::Pendings { members, rotate } => self.pendings(members, rotate),

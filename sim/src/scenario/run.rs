@@ -138,6 +138,13 @@ fn run_here(spec: &Spec) -> Outcome {
         (BackendKind::ConcurrentIpi, true) => {
             run_on::<x86_64::ConcurrentIpi<SimPlatform<80>, X86, 2>, 2>(spec, setup, rng)
         }
+        (BackendKind::Invlpgb, false) => {
+            run_on::<x86_64::InvlpgbIpi<SimPlatform<16>, X86>, 1>(spec, setup, rng)
+        }
+        // Chosen at start-up, by what the CPU has.
+        (BackendKind::Invlpgb, true) => {
+            run_on::<x86_64::Auto<SimPlatform<80>, X86, 2>, 2>(spec, setup, rng)
+        }
         (BackendKind::Broadcast, _) => run_on_arm::<AlwaysBroadcast>(spec, setup, rng),
         (BackendKind::ActiveCpu, _) => run_on_arm::<NeverLoaded>(spec, setup, rng),
         (BackendKind::Local, _) => run_on_arm::<NotRunning>(spec, setup, rng),
@@ -293,6 +300,9 @@ impl Operations {
             }
             if self.setup.mode == Mode::Arm {
                 op = op.settle(&mut self.rng, &self.setup, self.index, self.cpus);
+            }
+            if self.setup.is_broadcast() {
+                op = op.wander(&mut self.rng, &self.setup, number);
             }
             if !self.skip.contains(&number) {
                 return Some((number, op));

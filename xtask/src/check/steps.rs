@@ -141,9 +141,10 @@ fn package() -> Vec<Step> {
 
 /// The flushers that the simulator drives, and how many runs of each: enough that no branch of the protocol is left
 /// out by chance, which the simulator counts as a failure. The seed chooses the number of CPUs.
-const SIMULATED: [(&str, u32); 5] = [
+const SIMULATED: [(&str, u32); 6] = [
     ("ipi", 10_000),
     ("concurrent_ipi", 10_000),
+    ("invlpgb", 10_000),
     ("broadcast", 10_000),
     ("local", 10_000),
     ("active_cpu", 10_000),

@@ -33,6 +33,7 @@ impl Machine {
             self.judge_readiness(cpu);
         }
         self.judge_arm_completion(cpu, promise);
+        self.judge_pcid_completion(cpu, promise);
     }
 
     /// `cpu` is about to use its space: it must hold nothing that is closed for use, nor another space's entries.
