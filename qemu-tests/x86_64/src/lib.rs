@@ -7,6 +7,7 @@
 
 pub mod backend;
 pub mod collect;
+pub mod emulation;
 pub mod interrupts;
 pub mod kernel;
 pub mod lazy;
