@@ -26,6 +26,9 @@ pub struct Features {
     pub la57_enabled: bool,
     /// Whether PCIDs are safe.
     pub global_invlpg: GlobalInvlpg,
+    /// INVLPGB and TLBSYNC (CPUID.8000_0008:EBX.3, AMD), with the largest count of extra pages that one INVLPGB takes
+    /// (EDX.15:0).
+    pub invlpgb: Option<u16>,
 }
 
 impl Features {
@@ -37,6 +40,7 @@ impl Features {
         let intel = cpuid
             .get_vendor_info()
             .is_some_and(|vendor| vendor.as_str() == "GenuineIntel");
+        let capacity = cpuid.get_processor_capacity_feature_info();
         let misses = intel
             && info.as_ref().is_some_and(|info| {
                 // Family 6: Alder Lake, Alder Lake L, Raptor Lake, Raptor Lake P, Gracemont, Raptor Lake S.
@@ -55,6 +59,9 @@ impl Features {
             } else {
                 GlobalInvlpg::Works
             },
+            invlpgb: capacity
+                .filter(|capacity| capacity.has_invlpgb())
+                .map(|capacity| capacity.invlpgb_max_pages()),
         }
     }
 }

@@ -11,7 +11,7 @@
 //!         another space, or lazy
 //! ```
 //!
-//! [`Ipi`] and [`ConcurrentIpi`] name a courier; [`Auto`] chooses at start-up.
+//! [`Ipi`], [`ConcurrentIpi`] and [`InvlpgbIpi`] name a courier; [`Auto`] chooses at start-up.
 
 mod announce;
 mod broadcast;
@@ -37,7 +37,7 @@ mod trim;
 mod trim_mail;
 mod wait;
 
-pub use broadcast::{Invlpgb, InvlpgbFlags};
+pub use broadcast::{Broadcast, Broadcasting, GlobalError, Invlpgb, InvlpgbFlags, PcidUse};
 pub use config::{Config, InitError, Isolation};
 pub use courier::{Any, Concurrent, Courier, CourierKind, Serial};
 #[cfg(target_arch = "x86_64")]
@@ -48,4 +48,4 @@ pub use instructions::{Instructions, InvpcidKind};
 #[cfg(all(target_arch = "x86_64", feature = "_counterproof"))]
 #[doc(hidden)]
 pub use leaf::skip_invalidations;
-pub use tlb::{Auto, ConcurrentIpi, Hardware, Ipi, Tlb};
+pub use tlb::{Auto, ConcurrentIpi, Hardware, InvlpgbIpi, Ipi, Tlb};
