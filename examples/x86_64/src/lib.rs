@@ -12,6 +12,7 @@ pub mod arena;
 pub mod boot;
 pub mod cmdline;
 pub mod console;
+pub mod crowds;
 pub mod demo;
 pub mod exit;
 pub mod frames;
