@@ -183,7 +183,9 @@ const EL2: &[(&str, &str)] = &[("QEMU_TEST_MACHINE", "virtualization=on")];
 const X86_SUITE: &[&str] = &[
     "ipi",
     "concurrent_ipi",
+    "emulation",
     "invlpgb",
+    "promotion",
     "lifecycle",
     "boot",
     "parallel",

@@ -22,7 +22,7 @@ const LINES: [Line; 8] = [
 ];
 
 /// A table with a column for each phase of a kernel, if there are phases.
-pub fn render(row: &Row) -> Option<Table> {
+pub fn render(row: &Row) -> Option<String> {
     let phases = &row.counts.as_ref()?.numbers.phases;
     if phases.is_empty() {
         return None;
@@ -42,7 +42,7 @@ pub fn render(row: &Row) -> Option<Table> {
     for column in table.column_iter_mut().skip(1).take(phases.len()) {
         column.set_cell_alignment(CellAlignment::Right);
     }
-    Some(table)
+    Some(table.trim_fmt())
 }
 
 /// Judges the phases of a kernel that broadcasts: a space that few CPUs run is flushed by interrupts, one that many run by
@@ -172,13 +172,13 @@ mod tests {
         };
         assert!(render(&row).is_none());
         row.counts.as_mut().expect("set above").numbers = numbers(3);
-        let text = render(&row).expect("there are phases").to_string();
+        let text = render(&row).expect("there are phases");
         let line = text
             .lines()
             .find(|line| line.contains("ipis_sent"))
             .expect("a line");
         let words: Vec<_> = line.split_whitespace().take(4).collect();
         assert_eq!(words, ["ipis_sent", "200", "0", "9"]);
-        assert!(text.contains("no tlbsync") && text.contains("few"));
+        assert!(text.contains("without tlbsync") && text.contains("few"));
     }
 }

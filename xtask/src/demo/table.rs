@@ -29,7 +29,7 @@ impl Row {
         let Kernel { arch, backend, .. } = self.kernel;
         let lacks = self.broken.and_then(|word| word.split_once('='));
         match lacks {
-            Some((_, instruction)) => format!("{arch}\n{backend}\nno {instruction}"),
+            Some((_, instruction)) => format!("{arch}\n{backend}\nwithout {instruction}"),
             None => format!("{arch}\n{backend}"),
         }
     }
