@@ -153,6 +153,8 @@ variants! {
     PcidReleasedEarly,
     /// INVLPGB: a space counts as settled while CPUs run it with their own PCIDs.
     TransitionClearedEarly,
+    /// INVLPGB: a space in transition is flushed without its global PCID.
+    TransitionNotBroadcast,
     /// INVLPGB: a promotion does not wait for CPUs between two spaces.
     PromotionSkipsSwitching,
 }

@@ -124,7 +124,9 @@ impl Courier for Any {
                 CourierKind::Concurrent
             });
         }
-        self.broadcast.get().configure(config);
+        if let Some(broadcast) = self.broadcast() {
+            broadcast.configure(config);
+        }
     }
 }
 

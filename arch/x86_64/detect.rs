@@ -94,14 +94,15 @@ mod tests {
 
     use super::*;
 
+    const ZERO: CpuIdResult = CpuIdResult {
+        eax: 0,
+        ebx: 0,
+        ecx: 0,
+        edx: 0,
+    };
+
     fn cpu(signature: u32, pcid: bool) -> impl CpuIdReader {
         move |leaf: u32, _sub: u32| -> CpuIdResult {
-            let zero = CpuIdResult {
-                eax: 0,
-                ebx: 0,
-                ecx: 0,
-                edx: 0,
-            };
             match leaf {
                 // "GenuineIntel"
                 0 => CpuIdResult {
@@ -113,15 +114,42 @@ mod tests {
                 1 => CpuIdResult {
                     eax: signature,
                     ecx: u32::from(pcid) << 17,
-                    ..zero
+                    ..ZERO
                 },
                 7 => CpuIdResult {
                     ebx: 1 << 10,
-                    ..zero
+                    ..ZERO
                 },
-                _ => zero,
+                _ => ZERO,
             }
         }
+    }
+
+    /// An AMD CPU with the given EBX and EDX in leaf 8000_0008.
+    fn amd(ebx: u32, edx: u32) -> Features {
+        Features::from_cpuid(&CpuId::with_cpuid_reader(
+            move |leaf: u32, _sub: u32| match leaf {
+                // "AuthenticAMD"
+                0 | 0x8000_0000 => CpuIdResult {
+                    eax: leaf + 0x1f,
+                    ebx: 0x6874_7541,
+                    edx: 0x6974_6e65,
+                    ecx: 0x444d_4163,
+                },
+                0x8000_0008 => CpuIdResult { ebx, edx, ..ZERO },
+                _ => ZERO,
+            },
+        ))
+    }
+
+    #[test]
+    fn invlpgb_and_how_many_pages_it_takes() {
+        // Milan: 8 pages, that is 7 extra ones; bits of EDX above 15 mean something else.
+        assert_eq!(amd(1 << 3, 0x0001_0007).invlpgb, Some(7));
+        assert_eq!(amd(1 << 3, 0xffff).invlpgb, Some(0xffff));
+        assert_eq!(amd(1 << 3, 0).invlpgb, Some(0));
+        // INVLPGB of nested translations alone says nothing.
+        assert_eq!(amd(1 << 21, 7).invlpgb, None);
     }
 
     #[test]

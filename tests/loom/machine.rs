@@ -8,14 +8,18 @@
 //! ```
 //!
 //! All accesses to entries, frames and interrupt lines are relaxed, so whatever order there is comes from the
-//! shipping code. The instructions order nothing by themselves, though on hardware INVLPG and writes of CR3 do.
+//! shipping code. The instructions order nothing by themselves, though on hardware INVLPG and writes of CR3 do; for the
+//! models that broadcast see [`broadcast`].
 //!
 //! An interrupt can't preempt a loom thread: its line is a word which the target looks at between two steps.
 
 use std::{
     cell::{Cell, UnsafeCell},
     mem::ManuallyDrop,
-    sync::atomic::{AtomicU64 as Private, Ordering::Relaxed},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64 as Private, Ordering::Relaxed},
+    },
 };
 
 use loom::{
@@ -28,6 +32,7 @@ use shootdown::{
 };
 
 use crate::{
+    broadcast::{self, Effect},
     cpu::{Before, Cpu, KERNEL_ROOT, ROOT_A, ROOT_B},
     explore::STALE,
     page::{PAGES, Page, USER_PAGES},
@@ -51,6 +56,10 @@ pub struct Machine {
     /// How many CPUs have nothing left to do but to serve.
     finished: AtomicU64,
     before: Private,
+    /// When broadcasts take effect.
+    pub effect: Private,
+    /// What another CPU does once while this one waits.
+    meanwhile: Mutex<Option<fn()>>,
 }
 
 loom::lazy_static! {
@@ -134,6 +143,8 @@ impl Machine {
             frames: std::array::from_fn(|_| AtomicU64::new(0)),
             finished: AtomicU64::new(0),
             before: Private::new(Before::Nothing as u64),
+            effect: Private::new(Effect::None as u64),
+            meanwhile: Mutex::new(None),
         }
     }
 
@@ -163,6 +174,29 @@ impl Machine {
     /// From now on read-modify-writes are no full barriers on `cpu`: `barrier_after_rmw` does nothing there.
     pub fn weaken(&self, cpu: usize) {
         self.cpus[cpu].weak.store(1, Relaxed);
+    }
+
+    /// Chooses when broadcasts take effect.
+    pub fn set_effect(&self, effect: Effect) {
+        self.effect.store(effect as u64, Relaxed);
+    }
+
+    /// Lets the next turn of a waiting loop run `f`, which plays another CPU.
+    pub fn set_meanwhile(&self, f: fn()) {
+        *self.meanwhile.lock().unwrap() = Some(f);
+    }
+
+    /// Runs what was set, once.
+    pub fn run_meanwhile(&self) {
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some(f) = meanwhile {
+            f();
+        }
+    }
+
+    /// All CPUs.
+    pub fn cpus(&self) -> &[Cpu] {
+        &self.cpus
     }
 
     /// CPU number `cpu`.
@@ -199,16 +233,19 @@ impl Machine {
         if cached.load(Relaxed) == 0 {
             self.fill(page);
         }
+        // Looked at last, in one step with the entry: a broadcast may drop that at any time.
+        let reused = self.frames[page as usize].load(Relaxed) != 0;
         if cached.load(Relaxed) == OLD {
-            let reused = self.frames[page as usize].load(Relaxed) != 0;
             assert!(!reused, "{STALE}: {page:?} on CPU {}", current_cpu());
         }
     }
 
     /// Walks the tables.
     pub fn fill(&self, page: Page) {
-        let entry = self.entries[page as usize].load(Relaxed);
-        self.me().cached(page).store(entry, Relaxed);
+        let walk = || self.entries[page as usize].load(Relaxed);
+        self.me()
+            .cached(page)
+            .store(broadcast::walk(self, walk), Relaxed);
     }
 
     /// Stores a new entry.

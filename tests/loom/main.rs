@@ -17,6 +17,7 @@
 mod arm64;
 mod arm_cpu;
 mod asid;
+mod broadcast;
 mod cpu;
 mod explore;
 mod gather;
@@ -26,6 +27,7 @@ mod local;
 mod machine;
 mod page;
 mod platform;
+mod promotion;
 mod retire;
 mod ring;
 mod serve;

@@ -12,6 +12,7 @@ use shootdown::{
 };
 
 use crate::{
+    broadcast,
     explore::FOREVER,
     machine::{current_cpu, machine},
     page::{Page, USER_PAGES},
@@ -54,6 +55,7 @@ unsafe impl Platform for Kernel {
     fn relax() {
         let turns = machine().me().turns.fetch_add(1, Relaxed);
         assert!(turns < PATIENCE, "{FOREVER}: {}", Self::current_cpu());
+        machine().run_meanwhile();
         thread::yield_now();
     }
 }
@@ -97,6 +99,7 @@ unsafe impl Instructions for Model {
 
     unsafe fn write_cr3(value: u64) {
         machine().act_by_itself();
+        broadcast::serialize();
         let me = machine().me();
         me.cr3.store(value & !NO_FLUSH, Relaxed);
         if value & NO_FLUSH == 0 {
@@ -134,11 +137,11 @@ unsafe impl Instructions for Model {
         fence(SeqCst);
     }
 
-    fn invlpgb(_: Invlpgb) {
-        unreachable!("the models' CPUs have no INVLPGB");
+    fn invlpgb(operands: Invlpgb) {
+        broadcast::invlpgb(operands);
     }
 
     fn tlbsync() {
-        unreachable!("the models' CPUs have no TLBSYNC");
+        broadcast::tlbsync();
     }
 }
