@@ -84,8 +84,8 @@ pub fn executed() -> Executed {
 pub struct BroadcastCpu;
 
 // SAFETY: all is done by `Hardware`. Where PCIDs are emulated, CR3 is loaded without PCID and NOFLUSH: the CPU then has
-// no entries but those of the loaded root, and drops more than it was asked to. INVLPGB and TLBSYNC are left out, and
-// PCIDs counted down to nothing, only for a counter-proof.
+// no entries but those of the loaded root, and drops more than it was asked to; a load that changes nothing and keeps
+// entries is none. INVLPGB and TLBSYNC are left out for a counter-proof only.
 unsafe impl Instructions for BroadcastCpu {
     #[inline]
     fn invlpg(addr: u64) {
