@@ -11,11 +11,12 @@ use crate::{
     cpus::CpuMask,
     domain::Domain,
     private::Private,
+    slot::Loaded,
 };
 
-/// Ids are never reused: a slot that remembers one can't take a new space for an old one. 62 bits, since two more
-/// say how it is loaded.
-static NEXT_ID: NativeU64 = NativeU64::new(1);
+/// Ids are never reused: a slot that remembers one can't take a new space for an old one. 63 bits,
+/// since the sign says how it is loaded.
+static NEXT_ID: NativeU64 = NativeU64::new(Loaded::FIRST_ID);
 
 /// An address space: its id, its root table, its generation, and the set of CPUs that may hold its translations.
 ///
@@ -98,7 +99,8 @@ impl<const W: usize> Space<W> {
     ///
     /// Whoever finds an entry already cleared and relies on its translation being gone asks this, after reading
     /// the entry: if true, the translation may still be in some TLB, and the caller must flush itself
-    /// before it relies on it.
+    /// before it relies on it: as [freed tables](crate::Request::tables_freed) if the entry was that of a table, for a
+    /// flush of pages need not reach paging-structure caches (`TLBI VALE1IS`, a hypervisor's list of addresses).
     pub fn flush_pending(&self) -> bool {
         // gatherer                     caller
         // gathers += 1                 reads the entry: cleared

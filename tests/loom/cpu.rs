@@ -6,7 +6,10 @@ use std::sync::{
 };
 
 use loom::sync::atomic::AtomicU64;
-use shootdown::{CpuSlot, x86_64::Invlpgb};
+use shootdown::{
+    CpuSlot,
+    x86_64::{Invlpgb, kvm::StealTime},
+};
 
 use crate::page::{PAGES, Page};
 
@@ -45,9 +48,11 @@ pub enum Before {
     Nmi,
 }
 
-/// What belongs to one CPU. But for the slot and the interrupt line only the CPU itself touches it.
+/// What belongs to one CPU. But for the slot, the steal time and the interrupt line only the CPU itself touches it.
 pub struct Cpu {
     pub slot: CpuSlot,
+    /// What it shares with KVM.
+    pub steal_time: StealTime,
     /// The line of the flush interrupt.
     pub interrupt: AtomicU64,
     pub cr3: Private,
@@ -68,6 +73,7 @@ impl Cpu {
     pub fn new() -> Self {
         Self {
             slot: CpuSlot::new(),
+            steal_time: StealTime::new(),
             interrupt: AtomicU64::new(0),
             cr3: Private::new(KERNEL_ROOT),
             tlb: Default::default(),

@@ -8,7 +8,10 @@ use loom::{
 };
 use shootdown::{
     CpuSlot, Cpus, IpiPlatform, Platform,
-    x86_64::{Instructions, Invlpgb, InvpcidKind},
+    x86_64::{
+        Instructions, Invlpgb, InvpcidKind,
+        kvm::{KvmPlatform, StealTime},
+    },
 };
 
 use crate::{
@@ -143,5 +146,16 @@ unsafe impl Instructions for Model {
 
     fn tlbsync() {
         broadcast::tlbsync();
+    }
+}
+
+/// Where the steal times are.
+#[derive(Debug)]
+pub struct Steal;
+
+// SAFETY: each CPU has its own for as long as the execution lasts.
+unsafe impl KvmPlatform for Steal {
+    fn steal_time(cpu: usize) -> &'static StealTime {
+        &machine().cpu(cpu).steal_time
     }
 }

@@ -85,7 +85,7 @@ fn boot(
     options: &Options,
     broken: Option<&'static str>,
 ) -> Result<Row, Failure> {
-    let elf = build::kernel(kernel)?;
+    let elf = build::kernel(kernel, broken.is_some())?;
     let machine = kernel.machine(options.cpus);
     let words = kernel.words(options.cpus, broken);
     let mut progress = Progress::begin(format!(

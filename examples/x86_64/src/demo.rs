@@ -3,9 +3,11 @@
 use core::fmt;
 
 use raw_cpuid::CpuId;
+#[cfg(feature = "break-flush")]
+use shootdown::x86_64::skip_invalidations;
 use shootdown::{
     TlbFlusher,
-    x86_64::{Config, Features, InitError, detect, skip_invalidations},
+    x86_64::{Config, Features, InitError, detect},
 };
 use shootdown_workload::{Options, Outcome, Phase, Phases, Skipped, run};
 
@@ -42,7 +44,7 @@ pub struct Demo<F: 'static> {
     /// Initializes the flusher.
     pub init: fn(Config) -> Result<(), InitError>,
     /// Serves the flush interrupt.
-    pub on_flush_interrupt: fn(),
+    pub on_flush_interrupt: extern "C" fn(),
     /// Skips one instruction alone, where the flusher executes it.
     pub skip: Option<fn(Skipped)>,
     /// Runs the workloads, and notes the phases that are of interest by themselves.
@@ -84,6 +86,15 @@ impl PhaseList {
     }
 }
 
+/// A kernel without the feature is what ships: it can't skip anything.
+#[cfg(not(feature = "break-flush"))]
+fn skip_invalidations(skip: bool) {
+    if skip {
+        println!("break-flush needs a kernel that is built with the feature of that name");
+        exit(Exit::Usage)
+    }
+}
+
 /// Runs the workloads under `tlb` on as many CPUs as the command line says, prints the report, and ends the run.
 /// `on_flush_interrupt` serves the flush interrupt, `init` initializes the flusher.
 ///
@@ -93,7 +104,7 @@ pub fn demo<F: TlbFlusher<Platform = Kernel>>(
     tlb: &'static F,
     backend: &'static str,
     init: fn(Config) -> Result<(), InitError>,
-    on_flush_interrupt: fn(),
+    on_flush_interrupt: extern "C" fn(),
 ) -> ! {
     Demo {
         tlb,
@@ -122,7 +133,7 @@ impl<F: TlbFlusher<Platform = Kernel>> Demo<F> {
         let available = smp::available();
         let cpus = options.cpus.unwrap_or(available).clamp(1, available);
         (self.init)((self.config)(cpus)).expect("the configuration suits this machine");
-        traps::set_handler(FLUSH_VECTOR, self.on_flush_interrupt);
+        traps::set_fast_handler::<FLUSH_VECTOR>(self.on_flush_interrupt);
         let cpus = smp::start(Some(cpus));
         smp::run_on_all(&|cpu| {
             if let Err(error) = tlb.online() {

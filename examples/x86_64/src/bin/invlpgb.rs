@@ -11,6 +11,10 @@ x86_kernel::panic_to_exit!();
 
 static TLB: crowds::Tlb = crowds::Tlb::new();
 
+extern "C" fn serve() {
+    TLB.handle_interrupt();
+}
+
 fn main() -> ! {
     invlpgb::start();
     println!(
@@ -26,7 +30,7 @@ fn main() -> ! {
         backend: "invlpgb",
         config: crowds::config,
         init: |config| TLB.init(config),
-        on_flush_interrupt: || TLB.handle_interrupt(),
+        on_flush_interrupt: serve,
         skip: Some(crowds::skip),
         work: crowds::work,
     }
