@@ -13,6 +13,17 @@ pub struct Options {
     pub seed: u64,
     /// The counter-proof (`break-flush`): skip the invalidation instructions and show that the reads notice.
     pub break_flush: bool,
+    /// Skip this instruction alone (`break-flush=invlpgb`, `break-flush=tlbsync`); `break_flush` is set as well.
+    pub skipped: Option<Skipped>,
+}
+
+/// An instruction that a counter-proof skips while all others are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skipped {
+    /// INVLPGB, which has all CPUs drop translations.
+    Invlpgb,
+    /// TLBSYNC, which waits until they have.
+    Tlbsync,
 }
 
 impl Default for Options {
@@ -22,6 +33,7 @@ impl Default for Options {
             rounds: 10,
             seed: 1,
             break_flush: false,
+            skipped: None,
         }
     }
 }
@@ -38,7 +50,15 @@ impl Options {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
             let number = || value.parse::<u64>().map_err(|_| BadOption(word));
             match key {
-                "break-flush" if value.is_empty() => options.break_flush = true,
+                "break-flush" => {
+                    options.break_flush = true;
+                    options.skipped = match value {
+                        "" if word == key => None,
+                        "invlpgb" => Some(Skipped::Invlpgb),
+                        "tlbsync" => Some(Skipped::Tlbsync),
+                        _ => return Err(BadOption(word)),
+                    };
+                }
                 "cpus" => options.cpus = Some(number()?.try_into().map_err(|_| BadOption(word))?),
                 "rounds" => options.rounds = number()?.try_into().map_err(|_| BadOption(word))?,
                 "seed" => options.seed = number()?,
@@ -58,7 +78,7 @@ impl fmt::Display for BadOption<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "unknown option {:?}: use cpus=N, rounds=N, seed=N, break-flush",
+            "unknown option {:?}: use cpus=N, rounds=N, seed=N, break-flush, break-flush=INSTRUCTION",
             self.0
         )
     }
@@ -79,15 +99,37 @@ mod tests {
                 cpus: Some(3),
                 rounds: 7,
                 seed: 99,
-                break_flush: true
+                break_flush: true,
+                skipped: None,
             }
         );
         assert_eq!(Options::parse("/boot/kernel").unwrap(), Options::default());
     }
 
     #[test]
+    fn one_instruction_can_be_skipped() {
+        for (word, skipped) in [
+            ("break-flush=invlpgb", Skipped::Invlpgb),
+            ("break-flush=tlbsync", Skipped::Tlbsync),
+        ] {
+            let options = Options::parse(word).unwrap();
+            assert_eq!(
+                (options.break_flush, options.skipped),
+                (true, Some(skipped))
+            );
+        }
+    }
+
+    #[test]
     fn names_what_it_does_not_know() {
-        for bad in ["cpu=1", "cpus=x", "cpus", "break-flush=1", "seed=-1"] {
+        for bad in [
+            "cpu=1",
+            "cpus=x",
+            "cpus",
+            "break-flush=1",
+            "break-flush=",
+            "seed=-1",
+        ] {
             assert_eq!(Options::parse(bad), Err(BadOption(bad)));
         }
     }

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::phase::Phase;
+
 /// The numbers of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -90,7 +92,13 @@ impl Report {
     /// As one JSON object on one line.
     #[must_use]
     pub const fn json(&self) -> Json<'_> {
-        Json(self)
+        self.json_with(&[])
+    }
+
+    /// As [`json`](Self::json), with the phases that the run began with, if any.
+    #[must_use]
+    pub const fn json_with<'a>(&'a self, phases: &'a [Phase]) -> Json<'a> {
+        Json(self, phases)
     }
 }
 
@@ -110,7 +118,7 @@ impl fmt::Display for Table<'_> {
 
 /// Prints a [`Report`] as a JSON object.
 #[derive(Clone, Copy, Debug)]
-pub struct Json<'a>(&'a Report);
+pub struct Json<'a>(&'a Report, &'a [Phase]);
 
 impl fmt::Display for Json<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,7 +130,11 @@ impl fmt::Display for Json<'_> {
         for (name, value, _) in self.0.numbers() {
             write!(f, r#","{name}":{value}"#)?;
         }
-        f.write_str("}")
+        for (index, phase) in self.1.iter().enumerate() {
+            f.write_str(if index == 0 { r#","phases":["# } else { "," })?;
+            phase.json(f)?;
+        }
+        f.write_str(if self.1.is_empty() { "}" } else { "]}" })
     }
 }
 

@@ -1,5 +1,5 @@
 //! Boot support for small x86_64 kernels that run under QEMU: everything a kernel needs before it can use
-//! `shootdown`, and nothing that flushes a TLB.
+//! `shootdown`, and nothing that flushes a TLB, but for [`invlpgb`], which stands in for the CPU.
 //!
 //! A kernel names its main function with [`entry!`](crate::entry) and, unless something else defines one, its panic
 //! handler with [`panic_to_exit!`](crate::panic_to_exit). Memory is identity mapped up to 4 GiB in the first
@@ -12,10 +12,12 @@ pub mod arena;
 pub mod boot;
 pub mod cmdline;
 pub mod console;
+pub mod crowds;
 pub mod demo;
 pub mod exit;
 pub mod frames;
 pub mod fw_cfg;
+pub mod invlpgb;
 pub mod machine;
 pub mod paging;
 pub mod percpu;

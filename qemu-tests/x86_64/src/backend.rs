@@ -1,11 +1,12 @@
 //! The flushers under test, and a machine that runs one of them.
 
 use shootdown::{
-    TlbFlusher,
-    x86_64::{ConcurrentIpi, Config, InitError, Ipi},
+    Space, TlbFlusher,
+    x86_64::{Broadcasting, ConcurrentIpi, Config, InitError, InvlpgbIpi, Ipi, Serial, Tlb},
 };
 use x86_kernel::{
-    demo::config,
+    demo::{config, config_of},
+    invlpgb::{self, BroadcastCpu},
     platform::{FLUSH_VECTOR, Kernel},
     smp, traps,
 };
@@ -14,6 +15,19 @@ use x86_kernel::{
 pub trait Backend: TlbFlusher<Platform = Kernel> + 'static {
     /// The flusher.
     const TLB: &'static Self;
+
+    /// Whether flushes of the spaces under test, and of the kernel, are broadcast.
+    const BROADCASTS: bool = false;
+
+    /// Its configuration.
+    fn config() -> Config {
+        config()
+    }
+
+    /// Makes a space one of those under test.
+    fn prepare(&self, space: &Space) {
+        let _ = space;
+    }
 
     /// As the flusher's own.
     ///
@@ -52,13 +66,65 @@ impl Backend for ConcurrentIpi<Kernel> {
     }
 }
 
+/// INVLPGB, and every space under test has a global PCID from the start.
+pub type Global = InvlpgbIpi<Kernel, BroadcastCpu>;
+
+/// INVLPGB, and a space gets a global PCID once all CPUs run it.
+pub type Policy = Tlb<Kernel, Broadcasting<Serial>, BroadcastCpu>;
+
+static GLOBAL: Global = Global::new();
+static POLICY: Policy = Policy::new();
+
+impl Backend for Global {
+    const TLB: &'static Self = &GLOBAL;
+
+    const BROADCASTS: bool = true;
+
+    fn config() -> Config {
+        invlpgb::start();
+        config_of(invlpgb::features())
+    }
+
+    fn prepare(&self, space: &Space) {
+        assert_eq!(self.make_global(space), Ok(()));
+    }
+
+    fn init(&self, config: Config) -> Result<(), InitError> {
+        self.init(config)
+    }
+
+    fn handle_interrupt(&self) {
+        self.handle_interrupt();
+    }
+}
+
+impl Backend for Policy {
+    const TLB: &'static Self = &POLICY;
+
+    /// Two global PCIDs, so that they run out.
+    fn config() -> Config {
+        invlpgb::start();
+        config_of(invlpgb::features())
+            .broadcast_above(smp::available().saturating_sub(1).max(1) as u16)
+            .global_pcids(2)
+    }
+
+    fn init(&self, config: Config) -> Result<(), InitError> {
+        self.init(config)
+    }
+
+    fn handle_interrupt(&self) {
+        self.handle_interrupt();
+    }
+}
+
 /// Initializes the flusher, with only the boot CPU online.
 ///
 /// # Panics
 /// When the flusher refuses.
 pub fn bring_up_first<B: Backend>() -> &'static B {
     B::TLB
-        .init(config())
+        .init(B::config())
         .expect("the configuration suits this machine");
     traps::set_handler(FLUSH_VECTOR, || B::TLB.handle_interrupt());
     B::TLB.online().expect("the boot CPU comes online");

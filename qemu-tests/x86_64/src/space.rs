@@ -97,10 +97,11 @@ pub fn range_full<B: Backend>(flush: Flush) {
 
 /// The whole space: pages that no one range holds.
 pub fn all<B: Backend>(flush: Flush) {
+    // In different places of an emulator's TLB, which would else forget one for another.
     let addresses = [
-        USER_WINDOW,
-        USER_WINDOW + LARGE_PAGE,
-        USER_WINDOW + (1 << 38),
+        USER_WINDOW + 0x1_1000,
+        USER_WINDOW + LARGE_PAGE + 0x2_2000,
+        USER_WINDOW + (1 << 38) + 0x3_3000,
     ];
     exchange::<B>(flush, &addresses, frame, |_| Request::all());
 }

@@ -39,7 +39,7 @@ fn sources() -> Vec<Step> {
         ("simulator", "-p shootdown-sim --all-targets"),
         (
             "host tools",
-            "-p xtask -p qemu-test-runner -p shootdown-workload --all-targets",
+            "-p xtask -p qemu-test-runner -p shootdown-workload -p shootdown-invlpgb-emulation --all-targets",
         ),
         (
             "crate, x86_64",
@@ -93,7 +93,7 @@ fn sources() -> Vec<Step> {
 }
 
 fn host_tests() -> Vec<Step> {
-    let tools = "cargo test --no-fail-fast -p xtask -p qemu-test-runner -p embedded-test-x86 -p shootdown-workload";
+    let tools = "cargo test --no-fail-fast -p xtask -p qemu-test-runner -p embedded-test-x86 -p shootdown-workload -p shootdown-invlpgb-emulation";
     let loom = project::target().join("loom");
     vec![
         step("tests: crate", 5, "cargo test --no-fail-fast -p shootdown").tests(),
@@ -181,7 +181,16 @@ type OnTarget = (
 /// Real parallelism: fewer CPUs than the host has make it steady enough to judge.
 const PARALLEL: &[(&str, &str)] = &[("QEMU_TEST_THREAD", "multi"), ("QEMU_TEST_SMP", "2")];
 const EL2: &[(&str, &str)] = &[("QEMU_TEST_MACHINE", "virtualization=on")];
-const X86_SUITE: &[&str] = &["ipi", "concurrent_ipi", "lifecycle", "boot", "parallel"];
+const X86_SUITE: &[&str] = &[
+    "ipi",
+    "concurrent_ipi",
+    "emulation",
+    "invlpgb",
+    "promotion",
+    "lifecycle",
+    "boot",
+    "parallel",
+];
 const ARM_SUITE: &[&str] = &[
     "boot",
     "broadcast",

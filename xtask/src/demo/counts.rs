@@ -30,6 +30,23 @@ pub struct Numbers {
     pub broadcasts: u64,
     pub local: u64,
     pub full: u64,
+    #[serde(default)]
+    pub phases: Vec<Phase>,
+}
+
+/// What a kernel counted while some CPUs ran one space.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    pub name: String,
+    pub cpus: u64,
+    pub tag: u64,
+    pub flushes: u64,
+    pub ipis_sent: u64,
+    pub broadcasts: u64,
+    pub reads: u64,
+    pub stale: u64,
+    pub stale_elsewhere: u64,
 }
 
 impl Numbers {
