@@ -5,10 +5,12 @@
 
 pub(crate) mod arm;
 pub(crate) mod asids;
+mod bytes;
 pub(crate) mod cpu;
 pub(crate) mod current;
 pub(crate) mod exclusive;
 pub(crate) mod hook;
+pub(crate) mod hypervisor;
 pub(crate) mod interrupts;
 pub(crate) mod layout;
 pub(crate) mod lines;
@@ -32,6 +34,7 @@ use crate::{
     chooser::Chooser,
 };
 use cpu::Cpu;
+use hypervisor::Hypervisor;
 use lines::Lines;
 use oracle::Oracle;
 use part::Part;
@@ -71,6 +74,12 @@ pub struct Tally {
     pub effects: u64,
     pub flushes: u64,
     pub parks: u64,
+    pub halts: u64,
+    pub preemptions: u64,
+    pub flushes_on_entry: u64,
+    pub hypercalls: u64,
+    pub hypercalls_refused: u64,
+    pub hypercalls_stopped: u64,
     pub cut: u64,
 }
 
@@ -99,6 +108,12 @@ impl Tally {
             ("late effects", self.effects),
             ("flushes", self.flushes),
             ("CPUs parked in a spin", self.parks),
+            ("CPUs halted", self.halts),
+            ("vCPUs preempted", self.preemptions),
+            ("flushes on entry", self.flushes_on_entry),
+            ("hypercalls", self.hypercalls),
+            ("hypercalls refused for now", self.hypercalls_refused),
+            ("hypercalls stopped after some reps", self.hypercalls_stopped),
             ("runs ended by a use after retirement", self.cut),
         ]
     }
@@ -119,6 +134,12 @@ impl Tally {
         self.effects += other.effects;
         self.flushes += other.flushes;
         self.parks += other.parks;
+        self.halts += other.halts;
+        self.preemptions += other.preemptions;
+        self.flushes_on_entry += other.flushes_on_entry;
+        self.hypercalls += other.hypercalls;
+        self.hypercalls_refused += other.hypercalls_refused;
+        self.hypercalls_stopped += other.hypercalls_stopped;
         self.cut += other.cut;
     }
 }
@@ -135,6 +156,8 @@ pub(crate) struct Machine {
     /// arm64: where the spaces' ASIDs stand.
     pub tags: asids::Tags,
     pub cpus: Vec<Cpu>,
+    /// x86: what the CPUs are virtual by, if they are.
+    pub hypervisor: Option<Box<Hypervisor>>,
     /// The index of the CPU that runs.
     pub current: usize,
     /// While an NMI handler or the oracle asks on behalf of another CPU: that CPU. Nothing else happens meanwhile.
@@ -176,6 +199,7 @@ impl Machine {
                 .iter()
                 .map(|number| Cpu::new(*number, root))
                 .collect(),
+            hypervisor: None,
             current: 0,
             probe: None,
             lines: Lines::new(trace),
