@@ -18,10 +18,14 @@ impl Machine {
     /// Loads a byte on the acting CPU, from its own store buffer where it is there.
     pub(crate) fn load_byte(&mut self, byte: &AtomicU8, at: Location) -> u8 {
         let cpu = self.acting();
-        let own = self.cpus[cpu].buffer.iter().rev().find_map(|buffered| match buffered {
-            Buffered::Byte { byte: at, value } if core::ptr::eq(*at, byte) => Some(*value),
-            _ => None,
-        });
+        let own = self.cpus[cpu]
+            .buffer
+            .iter()
+            .rev()
+            .find_map(|buffered| match buffered {
+                Buffered::Byte { byte: at, value } if core::ptr::eq(*at, byte) => Some(*value),
+                _ => None,
+            });
         let value = own.unwrap_or_else(|| byte.load(Relaxed));
         self.note_read(byte, cpu);
         self.note(|m| format!("load  {} -> {value}   {}", m.byte_name(byte), short(at)));
@@ -81,7 +85,9 @@ impl Machine {
                 let epoch = self.cpus[cpu].epoch;
                 self.lines.read(line, cpu, epoch);
             }
-            None => self.fail(String::from("a shared byte is outside of what the hypervisor was told")),
+            None => self.fail(String::from(
+                "a shared byte is outside of what the hypervisor was told",
+            )),
         }
     }
 

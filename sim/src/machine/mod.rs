@@ -113,7 +113,10 @@ impl Tally {
             ("flushes on entry", self.flushes_on_entry),
             ("hypercalls", self.hypercalls),
             ("hypercalls refused for now", self.hypercalls_refused),
-            ("hypercalls stopped after some reps", self.hypercalls_stopped),
+            (
+                "hypercalls stopped after some reps",
+                self.hypercalls_stopped,
+            ),
             ("runs ended by a use after retirement", self.cut),
         ]
     }

@@ -124,11 +124,8 @@ impl Machine {
                 return Next::GoOn;
             }
             let options = self.options();
-            let possible = options.runnable
-                | options.drain
-                | options.deliver
-                | options.effect
-                | options.host;
+            let possible =
+                options.runnable | options.drain | options.deliver | options.effect | options.host;
             if must && possible == 0 {
                 let stuck: Vec<usize> = self
                     .cpus
@@ -230,11 +227,11 @@ pub(crate) fn point() {
 }
 
 /// Halts until something wakes this CPU.
-pub(crate) fn wait_halted() {
+pub(crate) fn wait_halted(interruptible: bool) {
     point();
     with(|m| {
         m.arrive();
-        m.halt();
+        m.halt(interruptible);
     });
     happen();
     interrupts::take();

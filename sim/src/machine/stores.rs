@@ -278,9 +278,7 @@ impl Machine {
             Buffered::Byte { byte, value } => {
                 // SAFETY: as for words.
                 let byte = unsafe { &*byte };
-                self.note_for(cpu, |m| {
-                    format!("  drain {} = {value}", m.byte_name(byte))
-                });
+                self.note_for(cpu, |m| format!("  drain {} = {value}", m.byte_name(byte)));
                 self.write_byte(byte, value);
             }
             Buffered::Entry(store) => {

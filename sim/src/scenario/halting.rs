@@ -21,7 +21,9 @@ impl HaltingLock {
     pub(crate) fn try_lock(&self) -> bool {
         let mut take = |held| (held == 0).then_some(1);
         let at = Location::caller();
-        Hooked.rmw(&self.held, &mut take, Ordering::Acquire, at).is_ok()
+        Hooked
+            .rmw(&self.held, &mut take, Ordering::Acquire, at)
+            .is_ok()
     }
 
     /// Asks to be kicked. The locked instruction is before the look at the lock in [`is_free`](Self::is_free), as the
@@ -49,6 +51,9 @@ impl HaltingLock {
 
     /// The words, to name them.
     pub(crate) fn words(&self) -> [(&'static str, &AtomicU64); 2] {
-        [("halting.lock", &self.held), ("halting.waiters", &self.waiters)]
+        [
+            ("halting.lock", &self.held),
+            ("halting.waiters", &self.waiters),
+        ]
     }
 }

@@ -4,6 +4,8 @@ mod actor;
 pub(crate) mod backend;
 mod bulk;
 mod edit;
+mod extra;
+mod halting;
 #[cfg(test)]
 mod historic;
 mod home;
@@ -12,6 +14,7 @@ mod op;
 mod owner;
 mod perform;
 mod run;
+mod virtual_machine;
 mod world;
 
 pub use backend::BackendKind;

@@ -21,13 +21,17 @@ impl Machine {
     fn take_hypercall(&mut self, control: u64, input: u64) -> Result<(Flush, Vec<usize>), Status> {
         let kind = self.hypervisor.as_ref().map(|hypervisor| hypervisor.kind);
         let Some(Kind::HyperV { banks }) = kind.filter(|_| self.hypercalls_enabled()) else {
-            self.fail(String::from("#UD: a hypercall, but there is no hypercall page"));
+            self.fail(String::from(
+                "#UD: a hypercall, but there is no hypercall page",
+            ));
             return Err(Status::InvalidCode);
         };
         let is_at = |page: &&InputPage| core::ptr::from_ref(*page) as u64 == input & !0xfff;
         let pages = self.hypervisor.as_ref().map(|it| it.input_pages);
         let Some(page) = pages.and_then(|pages| pages.iter().find(is_at)) else {
-            self.fail(format!("a hypercall's input is at {input:#x}, which is none of its pages"));
+            self.fail(format!(
+                "a hypercall's input is at {input:#x}, which is none of its pages"
+            ));
             return Err(Status::InvalidAlignment);
         };
         let flush = decode(control, input, |index| page.word(index), banks);
@@ -36,11 +40,16 @@ impl Machine {
             Ok(flush) => flush,
             // A guest falls back, but must not ask for what is never done.
             Err(status) => {
-                self.fail(format!("the hypercall {control:#x} is rejected: {status:?}"));
+                self.fail(format!(
+                    "the hypercall {control:#x} is rejected: {status:?}"
+                ));
                 return Err(status);
             }
         };
-        let indices = self.hypervisor.iter().flat_map(|it| it.indices.iter().enumerate());
+        let indices = self
+            .hypervisor
+            .iter()
+            .flat_map(|it| it.indices.iter().enumerate());
         let cpus = indices
             .filter(|(_, index)| match &flush.processors {
                 Processors::All => true,
@@ -63,7 +72,9 @@ impl Machine {
             Some(list) => list[rep],
             None => (0, u64::MAX),
         };
-        self.note_for(cpu, |_| format!("host: flushes {first:#x}..={last:#x} of {scope:?}"));
+        self.note_for(cpu, |_| {
+            format!("host: flushes {first:#x}..={last:#x} of {scope:?}")
+        });
         self.cpus[cpu].tlb.drop_where(|entry| {
             let named = match scope {
                 None => true,

@@ -110,7 +110,11 @@ pub(crate) fn decode(
     Ok(Flush {
         space: (flags & 0b10 == 0).then(|| word(0)),
         keeps_globals: flags & 0b100 != 0,
-        processors: if flags & 1 != 0 { Processors::All } else { named },
+        processors: if flags & 1 != 0 {
+            Processors::All
+        } else {
+            named
+        },
         list,
         start: start as usize,
     })
@@ -155,7 +159,12 @@ mod tests {
     const INPUT: u64 = 0x7000;
 
     fn call(control: u64, words: &[u64]) -> Result<Flush, Status> {
-        decode(control, INPUT, |index| words.get(index).copied().unwrap_or(0), true)
+        decode(
+            control,
+            INPUT,
+            |index| words.get(index).copied().unwrap_or(0),
+            true,
+        )
     }
 
     #[test]
@@ -174,7 +183,11 @@ mod tests {
         let list = [0, 0, 1, 0x4000, 0x8002, 0xffff_ffff_ffff_ffff];
         let flush = call(0x0003 | 3 << 32 | 1 << 48, &list).unwrap();
         assert_eq!(flush.start, 1);
-        let ranges = [(0x4000, 0x4fff), (0x8000, 0xafff), (0xffff_ffff_ffff_f000, u64::MAX)];
+        let ranges = [
+            (0x4000, 0x4fff),
+            (0x8000, 0xafff),
+            (0xffff_ffff_ffff_f000, u64::MAX),
+        ];
         assert_eq!(flush.list, Some(ranges.to_vec()));
     }
 

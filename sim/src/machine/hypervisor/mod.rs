@@ -114,9 +114,11 @@ impl Machine {
         };
     }
 
-    /// The running CPU halts unless it was kicked, or has an interrupt to take.
-    pub(crate) fn halt(&mut self) {
+    /// The running CPU halts unless it was kicked, or has an interrupt to take. As between STI and HLT, no interrupt is
+    /// taken before.
+    pub(crate) fn halt(&mut self, interruptible: bool) {
         let it = &mut self.cpus[self.current];
+        it.interrupts_on |= interruptible;
         let interrupted = it.pending && it.interrupts_on;
         if !it.kicked && !interrupted {
             it.state = State::Halted;
@@ -145,11 +147,7 @@ impl Machine {
 /// Halts the running CPU until it is kicked, or, if `interruptible`, an interrupt arrives: interrupts are on from
 /// the halt until then.
 pub(crate) fn halt(interruptible: bool) {
-    if interruptible {
-        // As after STI, no interrupt is taken between this and the halt.
-        with(|m| m.cpus[m.current].interrupts_on = true);
-    }
-    wait_halted();
+    wait_halted(interruptible);
     with(|m| m.wake());
     if interruptible {
         with(|m| m.cpus[m.current].interrupts_on = false);

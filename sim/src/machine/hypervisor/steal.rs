@@ -29,10 +29,12 @@ impl Machine {
             return;
         };
         let is_at = |page: &&StealTime| core::ptr::from_ref(*page) as u64 == value & !NO_ADDRESS;
-        let page = hypervisor.steal_pages.iter().copied().find(is_at);
+        let page = hypervisor.steal_pages.iter().find(is_at);
         let enables = value & 1 != 0;
         if (enables && page.is_none()) || value & (NO_ADDRESS & !1) != 0 {
-            return self.fail(String::from("steal time is not where the guest has a page for it"));
+            return self.fail(String::from(
+                "steal time is not where the guest has a page for it",
+            ));
         }
         hypervisor.steal[cpu] = page.filter(|_| enables);
         // The host updates the structure before the guest's next instruction.

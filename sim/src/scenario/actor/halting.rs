@@ -1,10 +1,18 @@
 //! A critical section whose waiters halt.
 
+use std::rc::Rc;
+
 use shootdown::{Platform, Range, Request, Stride};
 
-use super::{Actor, complete, inside, space_of};
+use super::{Actor, Owner, complete, inside, space_of};
 use crate::{
-    machine::{current::with, hypervisor::halt, layout, oracle::Promise, scheduler::point},
+    machine::{
+        current::with,
+        hypervisor::halt,
+        layout,
+        oracle::Promise,
+        scheduler::{point, relax},
+    },
     scenario::{backend::Backend, edit::Edit},
 };
 
@@ -44,7 +52,13 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
     fn wait_halted(&mut self, masked: bool, nested: bool, page: u8) {
         let state = F::Platform::irq_save();
         // The space that is used lives on while the CPU waits in it: a thread is in it.
-        let used = self.used().filter(|owner| owner.begin());
+        let used = self.used();
+        if used.as_ref().is_some_and(|owner| !owner.begin()) {
+            // It is about to retire: a kernel would not wait in it.
+            F::Platform::irq_restore(state);
+            inside(|| self.flusher().poll());
+            return relax();
+        }
         self.uses(None);
         let waiting = self.flusher().wait_enter();
         let mut nested = nested && used.is_some();
@@ -79,7 +93,7 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
 
     /// Flushes a page of the space that is used, or of the first one, without having changed it.
     fn flush_plainly(&self, page: u8) {
-        let place = self.world.places[0].borrow().clone();
+        let place = Rc::clone(&self.world.places[0].borrow());
         let owner = self.used().unwrap_or(place);
         if !owner.begin() {
             return;
@@ -92,7 +106,7 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         self.end(&owner);
     }
 
-    fn flush_as(&self, owner: &super::Owner<W>, request: Request, promise: Promise) {
+    fn flush_as(&self, owner: &Owner<W>, request: Request, promise: Promise) {
         let flush = with(|m| m.begin_flush(promise));
         owner.at_ease(|| {
             let pending = self.start(owner, request);
@@ -107,7 +121,12 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
             return;
         };
         let paging = self.flusher().paging();
-        let range = Range::new(paging, layout::region_address(0), u64::from(pages), Stride::Size2M);
+        let range = Range::new(
+            paging,
+            layout::region_address(0),
+            u64::from(pages),
+            Stride::Size2M,
+        );
         if let Ok(range) = range {
             let promise = Promise {
                 scope: owner.scope,
