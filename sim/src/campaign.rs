@@ -150,6 +150,40 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
+/// What must happen on the machines of a backend, and did not.
+pub fn never_happened(backend: BackendKind, tally: &Tally) -> Vec<&'static str> {
+    let by_kvm = [("flushes on entry", tally.flushes_on_entry)];
+    let by_hyper_v = [
+        ("hypercalls refused for now", tally.hypercalls_refused),
+        (
+            "hypercalls stopped after some reps",
+            tally.hypercalls_stopped,
+        ),
+    ];
+    let own: &[(&str, u64)] = match backend {
+        BackendKind::Kvm => &by_kvm,
+        BackendKind::HyperV => &by_hyper_v,
+        _ if backend.is_arm() => return Vec::new(),
+        _ => &[],
+    };
+    let preempted = [("vCPUs preempted", tally.preemptions)];
+    let waits = [
+        ("CPUs halted", tally.halts),
+        (
+            "user memory touched in a wait's interrupt",
+            tally.waits_interrupted,
+        ),
+    ];
+    let preempted = preempted.iter().filter(|_| backend.is_virtual());
+    waits
+        .iter()
+        .chain(preempted)
+        .chain(own)
+        .filter(|(_, count)| *count == 0)
+        .map(|(name, _)| *name)
+        .collect()
+}
+
 /// Branches that runs of the backend can take and that none took.
 pub fn never_taken(backend: BackendKind, coverage: &BTreeMap<Branch, u64>) -> Vec<Branch> {
     let can = Branch::ALL

@@ -13,7 +13,16 @@ pub enum Caught {
     Loom(&'static str),
 }
 
-const X86: &[BackendKind] = &[BackendKind::Ipi, BackendKind::ConcurrentIpi];
+const X86: &[BackendKind] = &[
+    BackendKind::Ipi,
+    BackendKind::ConcurrentIpi,
+    BackendKind::Kvm,
+    BackendKind::HyperV,
+];
+const KVM: &[BackendKind] = &[BackendKind::Kvm];
+const HYPERV: &[BackendKind] = &[BackendKind::HyperV];
+/// Those that reach CPUs without an interrupt.
+const CARRIERS: &[BackendKind] = &[BackendKind::Kvm, BackendKind::HyperV];
 const ARM: &[BackendKind] = &[
     BackendKind::Broadcast,
     BackendKind::ActiveCpu,
@@ -66,6 +75,14 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::RetireTrimKept, Simulator(X86)),
     (Broken::BatchLastOnly, Simulator(X86)),
     (Broken::NoWait, Simulator(X86)),
+    (Broken::PreemptedPlainStore, Simulator(KVM)),
+    (Broken::PreemptedSkippedUnmarked, Simulator(KVM)),
+    (Broken::PreemptedResultIgnored, Simulator(KVM)),
+    (Broken::WaitAsPosted, Simulator(KVM)),
+    (Broken::ElidedAdvances, Simulator(CARRIERS)),
+    (Broken::HypervNonExWide, Simulator(HYPERV)),
+    (Broken::HypervListLong, Simulator(HYPERV)),
+    (Broken::HypervRepsNotResumed, Simulator(HYPERV)),
     (Broken::NoDsbBefore, Simulator(ARM)),
     (Broken::NoDsbAfter, Simulator(ARM)),
     (Broken::DsbWrongDomain, Simulator(ARM)),

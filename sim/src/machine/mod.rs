@@ -75,6 +75,7 @@ pub struct Tally {
     pub flushes: u64,
     pub parks: u64,
     pub halts: u64,
+    pub waits_interrupted: u64,
     pub preemptions: u64,
     pub flushes_on_entry: u64,
     pub hypercalls: u64,
@@ -109,6 +110,10 @@ impl Tally {
             ("flushes", self.flushes),
             ("CPUs parked in a spin", self.parks),
             ("CPUs halted", self.halts),
+            (
+                "user memory touched in a wait's interrupt",
+                self.waits_interrupted,
+            ),
             ("vCPUs preempted", self.preemptions),
             ("flushes on entry", self.flushes_on_entry),
             ("hypercalls", self.hypercalls),
@@ -138,6 +143,7 @@ impl Tally {
         self.flushes += other.flushes;
         self.parks += other.parks;
         self.halts += other.halts;
+        self.waits_interrupted += other.waits_interrupted;
         self.preemptions += other.preemptions;
         self.flushes_on_entry += other.flushes_on_entry;
         self.hypercalls += other.hypercalls;

@@ -38,7 +38,7 @@ impl Machine {
         }
     }
 
-    fn options(&self) -> Options {
+    pub(super) fn options(&self) -> Options {
         let mut options = Options {
             current: self.current as u8,
             pages: layout::PAGES,

@@ -69,6 +69,11 @@ impl BackendKind {
         matches!(self, Self::Broadcast | Self::ActiveCpu | Self::Local)
     }
 
+    /// Whether its CPUs are virtual.
+    pub const fn is_virtual(self) -> bool {
+        matches!(self, Self::Kvm | Self::HyperV)
+    }
+
     /// Whether a run of this backend can take `branch`.
     pub fn can_take(self, branch: Branch) -> bool {
         use Branch as B;

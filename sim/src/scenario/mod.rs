@@ -13,9 +13,14 @@ mod lock;
 mod op;
 mod owner;
 mod perform;
+#[cfg(test)]
+mod posted;
 mod run;
 mod virtual_machine;
 mod world;
+
+#[cfg(test)]
+pub(crate) use owner::index_of_region;
 
 pub use backend::BackendKind;
 pub use run::{Failure, Outcome, Spec, run};

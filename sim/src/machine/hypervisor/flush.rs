@@ -62,7 +62,7 @@ impl Machine {
 
     /// Flushes on one virtual processor, wherever it is: a rep of a list, or everything. A list is of translations: cached
     /// tables stay. Of a space that is named, user translations go; of the kernel's, the global ones.
-    fn flush_processor(&mut self, cpu: usize, flush: &Flush, rep: usize) {
+    pub(super) fn flush_processor(&mut self, cpu: usize, flush: &Flush, rep: usize) {
         // A value that is no root, such as CR3 with a PCID in it, names no space.
         let scope = flush.space.map(|root| match frame_of(root) {
             frame if physical_address(frame) == root => self.oracle.scope_of_root(frame),

@@ -6,6 +6,8 @@ pub(crate) mod flush;
 mod hypercall;
 pub(crate) mod registers;
 mod steal;
+#[cfg(test)]
+mod tests;
 
 use shootdown::x86_64::{hyperv::InputPage, kvm::StealTime};
 

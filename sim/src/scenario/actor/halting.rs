@@ -76,6 +76,7 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
                 unsafe { self.flusher().switch(space_of(owner)) };
                 self.use_it(owner);
                 self.touch(page, false, false);
+                with(|m| m.tally.waits_interrupted += 1);
                 self.uses(None);
                 let _ = self.flusher().wait_enter();
             }
