@@ -92,7 +92,8 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         }
     }
 
-    /// Flushes a page of the space that is used, or of the first one, without having changed it.
+    /// Flushes a page of the space that is used, or of the first one, without having changed it: what others change
+    /// meanwhile, perhaps tables, is theirs to flush.
     fn flush_plainly(&self, page: u8) {
         let place = Rc::clone(&self.world.places[0].borrow());
         let owner = self.used().unwrap_or(place);
@@ -101,13 +102,18 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         }
         let mut edit = Edit::new(&owner, false);
         edit.include(page);
-        let foreign = owner.foreign(true);
-        let (request, promise) = edit.request(self.flusher().paging(), false, foreign);
-        self.flush_as(&owner, request, promise);
+        let (request, _) = edit.request(self.flusher().paging(), false, 0);
+        self.flush_without_change(&owner, request);
         self.end(&owner);
     }
 
-    fn flush_as(&self, owner: &Owner<W>, request: Request, promise: Promise) {
+    fn flush_without_change(&self, owner: &Owner<W>, request: Request) {
+        let promise = Promise {
+            scope: owner.scope,
+            pages: 0,
+            hard: false,
+            tables: false,
+        };
         let flush = with(|m| m.begin_flush(promise));
         owner.at_ease(|| {
             let pending = self.start(owner, request);
@@ -129,13 +135,7 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
             Stride::Size2M,
         );
         if let Ok(range) = range {
-            let promise = Promise {
-                scope: owner.scope,
-                pages: 0,
-                hard: false,
-                tables: false,
-            };
-            self.flush_as(&owner, Request::range(range), promise);
+            self.flush_without_change(&owner, Request::range(range));
         }
         self.end(&owner);
     }
