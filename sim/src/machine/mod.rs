@@ -6,6 +6,7 @@
 pub(crate) mod arm;
 pub(crate) mod asids;
 mod bytes;
+pub(crate) mod common;
 pub(crate) mod cpu;
 pub(crate) mod current;
 pub(crate) mod exclusive;
@@ -82,6 +83,8 @@ pub struct Tally {
     pub hypercalls_refused: u64,
     pub hypercalls_stopped: u64,
     pub cut: u64,
+    pub spent: u64,
+    pub refused: u64,
 }
 
 impl Tally {
@@ -123,6 +126,8 @@ impl Tally {
                 self.hypercalls_stopped,
             ),
             ("runs ended by a use after retirement", self.cut),
+            ("runs ended by the last ASID generation", self.spent),
+            ("CPUs refused for entries that others use", self.refused),
         ]
     }
 
@@ -150,6 +155,8 @@ impl Tally {
         self.hypercalls_refused += other.hypercalls_refused;
         self.hypercalls_stopped += other.hypercalls_stopped;
         self.cut += other.cut;
+        self.spent += other.spent;
+        self.refused += other.refused;
     }
 }
 
@@ -183,7 +190,9 @@ pub(crate) struct Machine {
     pub failure: Option<String>,
     /// Operations on a space went on while it retired, so one may find it retired, which the flusher stops by a panic.
     pub may_find_retired: bool,
-    /// That has happened: the run ends, and the contract is kept.
+    /// The ASID generations may be used up, which the flusher stops by a panic.
+    pub may_run_out: bool,
+    /// One of these has happened: the run ends, and the contract is kept.
     pub cut: bool,
     /// CPUs whose scenario has not ended.
     pub busy: usize,
@@ -200,13 +209,14 @@ impl Machine {
         );
         let memory = Physical::new();
         let root = memory.kernel_root();
+        let part = part::part();
         Self {
             mode,
-            part: part::part(),
+            part,
             tags: asids::Tags::default(),
             cpus: numbers
                 .iter()
-                .map(|number| Cpu::new(*number, root))
+                .map(|number| Cpu::new(*number, root, part))
                 .collect(),
             hypervisor: None,
             current: 0,
@@ -220,6 +230,7 @@ impl Machine {
             tally: Tally::default(),
             failure: None,
             may_find_retired: false,
+            may_run_out: false,
             cut: false,
             busy: numbers.len(),
             chooser,

@@ -109,6 +109,8 @@ const EXTRA_STREAM: u64 = 110;
 const FLUSHES: u64 = 20;
 /// Each CPU has at least so many operations, and at most so many.
 const OPERATIONS: (u16, u16) = (6, 400);
+/// The stream of random numbers for what few runs have.
+const RARE: u64 = 1 << 32;
 /// After so many operations, a CPU whose scenario has hardly flushed does little else.
 const PATIENCE: u16 = 80;
 
@@ -127,6 +129,7 @@ pub fn run(spec: &Spec) -> Outcome {
 fn run_here(spec: &Spec) -> Outcome {
     let mut rng = Rng::new(spec.seed, 0);
     let mut setup = Setup::draw(spec.backend, &mut rng);
+    setup.draw_rare(&mut Rng::new(spec.seed, RARE));
     // A generator of its own: what is drawn for the others stays the same.
     setup.draw_machine(spec.backend, &mut Rng::new(spec.seed, MACHINE_STREAM));
     let serial = setup.machine.is_some_and(|machine| machine.serial);
@@ -181,6 +184,7 @@ fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng
         None => Chooser::random(spec.seed, setup.hot),
     };
     let mut machine = Machine::new(setup.mode, &numbers, chooser, spec.trace);
+    machine.may_run_out = setup.generations.is_some();
     machine.note(|_| format!("{setup:?}"));
     let slots: Box<[CpuSlot]> = (0..F::Platform::CPUS).map(|_| CpuSlot::new()).collect();
     for slot in &slots {

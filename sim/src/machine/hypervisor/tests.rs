@@ -149,6 +149,7 @@ fn some_entries(m: &Machine, scope: u8, tag: u16) -> [Entry; 3] {
         writable: true,
         times: [1; 3],
         scope,
+        common: false,
     };
     let table = Entry {
         kind: tlb::Kind::Region,

@@ -1,7 +1,7 @@
 //! What a CPU may use, and what it may still have.
 
 use super::{Promise, is_older};
-use crate::machine::{Machine, cpu::Cpu, layout, tlb::Entry};
+use crate::machine::{Machine, layout, tlb::Entry};
 
 impl Machine {
     /// A space has retired: no CPU may have anything of it that it can use, now or later.
@@ -81,10 +81,8 @@ impl Machine {
     /// The entries that `cpu` can use with the root that is loaded.
     fn usable(&self, cpu: usize) -> Vec<Entry> {
         let tag = self.context(cpu, 0).tag;
-        let Cpu { tlb, .. } = &self.cpus[cpu];
-        tlb.entries
-            .iter()
-            .chain(&tlb.fetched)
+        self.cached(cpu)
+            .chain(&self.cpus[cpu].tlb.fetched)
             .filter(|entry| entry.serves(tag))
             .copied()
             .collect()

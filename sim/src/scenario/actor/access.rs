@@ -45,7 +45,7 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         self.flusher().flush_local(address);
         with(|m| {
             let tag = m.context(self.index, address).tag;
-            let left = m.cpus[self.index].tlb.translation(tag, address);
+            let left = m.translation(self.index, tag, address);
             if let Some(entry) = left.filter(|entry| entry.oldest() <= before) {
                 let number = m.cpus[self.index].number;
                 let entry = entry.show();

@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use shootdown::Platform;
+use shootdown::{OnlineError, Platform, aarch64::Instructions};
 
 use super::{Actor, space_of};
 use crate::{
-    machine::{current::with, scheduler::point},
+    machine::{arm::Arm, common::COMMON, current::with, scheduler::point},
     scenario::{backend::Backend, owner::Owner},
 };
 
@@ -19,7 +19,15 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
     pub(crate) fn online(&mut self) {
         with(|m| m.cpus[self.index].listens = true);
         F::before_online(with(|m| m.cpus[self.index].number));
-        match self.flusher().online() {
+        let mut came = self.flusher().online();
+        if let Err(OnlineError::SharedTlb { .. }) = came {
+            with(|m| m.tally.refused += 1);
+            // SAFETY: only CnP changes, which says what other CPUs may use.
+            unsafe { Arm::write_ttbr1(Arm::read_ttbr1() & !COMMON) };
+            Arm::isb();
+            came = self.flusher().online();
+        }
+        match came {
             Ok(()) => with(|m| {
                 m.cpus[self.index].exempt = false;
                 m.oracle_judges_presence(self.index);

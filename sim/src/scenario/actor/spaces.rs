@@ -18,8 +18,7 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         };
         match self.flusher().share_with_device(space_of(&owner)) {
             Ok(()) => with(|m| {
-                // The kernel starts the device by a store that comes after a barrier.
-                m.drain_all(self.index);
+                // The kernel starts the device by a plain store.
                 m.tags.share(owner.scope);
             }),
             Err(error) => with(|m| m.note(|_| error.to_string())),
