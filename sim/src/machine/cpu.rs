@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{common::COMMON, part::Part, stores::Buffered, tlb::Tlb};
+use super::{common::COMMON, hypervisor::Vcpu, part::Part, stores::Buffered, tlb::Tlb};
 
 /// Whether a CPU can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub(crate) enum State {
     Runnable,
     /// In a loop that waits; nothing that it has read has changed.
     Parked,
+    /// Halted: it waits for an interrupt, if interrupts are on, or for a kick.
+    Halted,
     /// Its scenario has ended; it takes interrupts.
     Idle,
 }
@@ -20,6 +22,10 @@ pub(crate) struct Cpu {
     /// The number that the flusher knows it by.
     pub number: usize,
     pub state: State,
+    /// Whether the hypervisor, if there is one, lets it run.
+    pub vcpu: Vcpu,
+    /// It was kicked, so that its next halt ends at once.
+    pub kicked: bool,
     /// The operation of its scenario, and scheduling points within it.
     pub section: u16,
     pub step: u32,
@@ -74,6 +80,8 @@ impl Cpu {
         Self {
             number,
             state: State::Runnable,
+            vcpu: Vcpu::In,
+            kicked: false,
             section: 0,
             step: 0,
             sections: 0,

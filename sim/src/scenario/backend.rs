@@ -6,9 +6,10 @@ use shootdown::{
     Granule, IpiPlatform, Paging, Platform, Space, TlbFlusher,
     aarch64::{self, policy::Policy},
     coverage::Branch,
-    x86_64::{self, Courier, Features},
+    x86_64::{self, Features},
 };
 
+use super::virtual_machine::{Host, VirtualMachine};
 use crate::{
     machine::{Mode, arm::Arm, invlpgb::MAX_EXTRA, layout, part::Part, x86::X86},
     rng::Rng,
@@ -23,6 +24,10 @@ pub enum BackendKind {
     ConcurrentIpi,
     /// x86_64: INVLPGB for spaces that several CPUs run, else concurrent interrupts.
     Invlpgb,
+    /// x86_64 under KVM: vCPUs that do not run are flushed when they come back, the others interrupted.
+    Kvm,
+    /// x86_64 under Hyper-V: by hypercall, and by interrupts where that is refused.
+    HyperV,
     /// arm64: always broadcast.
     Broadcast,
     /// arm64: local while no other CPU has ever loaded the space.
@@ -33,10 +38,12 @@ pub enum BackendKind {
 
 impl BackendKind {
     /// All backends.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Ipi,
         Self::ConcurrentIpi,
         Self::Invlpgb,
+        Self::Kvm,
+        Self::HyperV,
         Self::Broadcast,
         Self::ActiveCpu,
         Self::Local,
@@ -48,6 +55,8 @@ impl BackendKind {
             Self::Ipi => "ipi",
             Self::ConcurrentIpi => "concurrent_ipi",
             Self::Invlpgb => "invlpgb",
+            Self::Kvm => "kvm_pv",
+            Self::HyperV => "hyperv",
             Self::Broadcast => "broadcast",
             Self::ActiveCpu => "active_cpu",
             Self::Local => "local",
@@ -72,6 +81,11 @@ impl BackendKind {
         }
     }
 
+    /// Whether its CPUs are virtual.
+    pub const fn is_virtual(self) -> bool {
+        matches!(self, Self::Kvm | Self::HyperV)
+    }
+
     /// Whether a run of this backend can take `branch`.
     pub fn can_take(self, branch: Branch) -> bool {
         use Branch as B;
@@ -89,7 +103,7 @@ impl BackendKind {
             B::TlbiElided | B::StaleFlushed => return self == Self::Local,
             // They are broadcast.
             B::KernelPartial | B::KernelFull => {
-                return matches!(self, Self::Ipi | Self::ConcurrentIpi);
+                return !self.is_arm() && self != Self::Invlpgb;
             }
             B::SettledFlush
             | B::TransitionFlush
@@ -100,6 +114,18 @@ impl BackendKind {
             | B::PcidReset
             | B::MovedAtServe
             | B::MovedAtSwitch => return self == Self::Invlpgb,
+            B::PreemptedNot
+            | B::PreemptedMarked
+            | B::PreemptedMarkedBefore
+            | B::PreemptedCameBack
+            | B::PreemptedFreed => return self == Self::Kvm,
+            B::HypervSpace
+            | B::HypervList
+            | B::HypervSpaceEx
+            | B::HypervListEx
+            | B::HypervResumed
+            | B::HypervRefused
+            | B::HypervUnnamed => return self == Self::HyperV,
             _ => false,
         };
         let both = matches!(
@@ -147,6 +173,10 @@ pub(crate) struct Setup {
     pub hot: Option<[u8; 3]>,
     /// CPU numbers straddle a word of the masks.
     pub wide: bool,
+    /// x86: how the CPUs are virtual, if they are.
+    pub machine: Option<VirtualMachine>,
+    /// x86: of 64 operations, how many are critical sections whose waiters halt.
+    pub halting: u32,
 }
 
 impl Setup {
@@ -185,6 +215,8 @@ impl Setup {
                 [first, second, kernel]
             }),
             wide: rng.chance(1, 8),
+            machine: None,
+            halting: 0,
         };
         if backend.is_arm() {
             setup.draw_part(rng);
@@ -211,6 +243,22 @@ impl Setup {
         self.idlers = rng.chance(1, 2);
         self.nomads = rng.chance(2, 3);
         self.spaces = rng.pick(&[2, 3, 4, 8, 12]);
+    }
+
+    /// Draws what the CPUs are virtual by, and whether they wait for each other.
+    pub(crate) fn draw_machine(&mut self, backend: BackendKind, rng: &mut Rng) {
+        if backend.is_arm() {
+            return;
+        }
+        self.machine = VirtualMachine::draw(backend, rng);
+        self.halting = match self.machine {
+            Some(_) => rng.pick(&[0, 4, 16, 32]),
+            None => rng.pick(&[0, 0, 0, 8]),
+        };
+        if backend == BackendKind::HyperV && rng.chance(1, 2) {
+            // Long lists.
+            self.ceiling = 512;
+        }
     }
 
     /// What few runs have, from a source of its own, so that the other runs stay as they are.
@@ -244,8 +292,11 @@ impl Setup {
 
 /// A flusher that scenarios can run on.
 pub(crate) trait Backend<const W: usize>: TlbFlusher<W> + 'static {
-    /// A flusher that is initialized; CPUs without a space have the kernel's root.
-    fn build(setup: &Setup, kernel_root: u64) -> Self;
+    /// A flusher of `cpus` CPUs that is initialized; CPUs without a space have the kernel's root.
+    fn build(setup: &Setup, kernel_root: u64, cpus: usize) -> Self;
+    /// What CPU `cpu` does before it comes online, and after it has gone offline.
+    fn before_online(_cpu: usize) {}
+    fn after_offline(_cpu: usize) {}
     /// The handler of the flush interrupt.
     fn handle_interrupt(&self);
     /// INVLPGB: the kernel pins a space to a global PCID, or to none.
@@ -254,8 +305,8 @@ pub(crate) trait Backend<const W: usize>: TlbFlusher<W> + 'static {
     fn name_words(&self, name: &mut dyn FnMut(&'static str, &AtomicU64));
 }
 
-impl<P: IpiPlatform, C: Courier, const W: usize> Backend<W> for x86_64::Tlb<P, C, X86, W> {
-    fn build(setup: &Setup, kernel_root: u64) -> Self {
+impl<P: IpiPlatform, C: Host, const W: usize> Backend<W> for x86_64::Tlb<P, C, X86, W> {
+    fn build(setup: &Setup, kernel_root: u64, cpus: usize) -> Self {
         let Mode::X86 { pcid, invpcid, .. } = setup.mode else {
             unreachable!("x86_64 runs on x86_64");
         };
@@ -279,7 +330,16 @@ impl<P: IpiPlatform, C: Courier, const W: usize> Backend<W> for x86_64::Tlb<P, C
         if let Err(error) = flusher.init(config) {
             panic!("the scenario's configuration is bad: {error}");
         }
+        flusher.courier_ref().enable(setup, cpus);
         flusher
+    }
+
+    fn before_online(cpu: usize) {
+        C::before_online(cpu);
+    }
+
+    fn after_offline(cpu: usize) {
+        C::after_offline(cpu);
     }
 
     fn handle_interrupt(&self) {
@@ -303,7 +363,7 @@ impl<P: IpiPlatform, C: Courier, const W: usize> Backend<W> for x86_64::Tlb<P, C
 impl<P: Platform, M: Policy, const W: usize, const A: usize> Backend<W>
     for aarch64::Tlb<P, M, Arm, W, A>
 {
-    fn build(setup: &Setup, kernel_root: u64) -> Self {
+    fn build(setup: &Setup, kernel_root: u64, _cpus: usize) -> Self {
         let flusher = Self::new();
         let mut config = aarch64::Config::new(Paging::arm64(Granule::Size4K), kernel_root)
             .asid_limit(P::CPUS as u64 + 1 + setup.spare_asids);

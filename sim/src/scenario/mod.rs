@@ -4,6 +4,8 @@ mod actor;
 pub(crate) mod backend;
 mod bulk;
 mod edit;
+mod extra;
+mod halting;
 #[cfg(test)]
 mod historic;
 mod home;
@@ -12,8 +14,14 @@ mod nomads;
 mod op;
 mod owner;
 mod perform;
+#[cfg(test)]
+mod posted;
 mod run;
+mod virtual_machine;
 mod world;
+
+#[cfg(test)]
+pub(crate) use owner::index_of_region;
 
 pub use backend::BackendKind;
 pub use run::{Failure, Outcome, Spec, run};

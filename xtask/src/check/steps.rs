@@ -141,10 +141,12 @@ fn package() -> Vec<Step> {
 
 /// The flushers that the simulator drives, and how many runs of each: enough that no branch of the protocol is left
 /// out by chance, which the simulator counts as a failure. The seed chooses the number of CPUs.
-const SIMULATED: [(&str, u32); 6] = [
+const SIMULATED: [(&str, u32); 8] = [
     ("ipi", 10_000),
     ("concurrent_ipi", 10_000),
     ("invlpgb", 10_000),
+    ("kvm_pv", 10_000),
+    ("hyperv", 10_000),
     ("broadcast", 10_000),
     ("local", 10_000),
     ("active_cpu", 10_000),
