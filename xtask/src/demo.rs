@@ -1,6 +1,6 @@
 //! `cargo xtask demo`.
 
-mod counts;
+pub mod counts;
 mod table;
 mod verdict;
 

@@ -97,6 +97,14 @@ pub fn select(arch: Option<Arch>, backend: Option<&str>) -> Result<Vec<&'static 
     Ok(selected)
 }
 
+/// The kernel of a backend.
+///
+/// # Errors
+/// If there is none.
+pub fn named(backend: &str) -> Result<&'static Kernel, Failure> {
+    select(None, Some(backend)).map(|kernels| kernels[0])
+}
+
 #[cfg(test)]
 mod tests {
     use super::{KERNELS, select};
