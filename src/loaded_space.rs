@@ -1,5 +1,7 @@
 //! The one place where a CPU's loaded space is a pointer.
 
+use core::ptr::NonNull;
+
 use crate::{
     atomic::Ordering::Relaxed,
     slot::{CpuSlot, Loaded},
@@ -23,4 +25,22 @@ pub(crate) fn get<const W: usize>(my: &CpuSlot) -> Option<&Space<W>> {
     //    `retire` says `Ok`. 3. `retire` says so only once no CPU has the space loaded or is between two
     //    spaces: it reads `loaded` after this CPU has left it, and here we have not. 4. A space is only ever shared, never borrowed mutably, meanwhile.
     Some(unsafe { &*my.space.get().cast() })
+}
+
+/// The space that this CPU uses, to be remembered while it waits.
+#[inline(always)]
+pub(crate) fn remember(my: &CpuSlot) -> Option<NonNull<()>> {
+    NonNull::new(my.space.get().cast_mut())
+}
+
+/// The space that was remembered.
+///
+/// # Safety
+///
+/// The space must still be where it was, and alive, as long as the result is used; its flusher's word count must be
+/// `W`.
+#[inline(always)]
+pub(crate) unsafe fn remembered<'a, const W: usize>(space: NonNull<()>) -> &'a Space<W> {
+    // SAFETY: `set` was given a `&Space<W>`; the rest is promised by the caller.
+    unsafe { space.cast().as_ref() }
 }

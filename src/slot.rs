@@ -89,6 +89,9 @@ pub(crate) struct Mail {
     pub(crate) active_asid: AtomicU64,
     /// arm64: the tag that the owner ran at the last rollover. Used under the allocator's lock.
     pub(crate) reserved_asid: AtomicU64,
+    /// A counter of the owner's, so rare that it may stand on this line: see
+    /// [`Counters::host_refusals`](crate::Counters::host_refusals).
+    pub(crate) host_refusals: Private,
 }
 
 /// How many words a backend has for itself in each slot.
@@ -135,6 +138,7 @@ impl CpuSlot {
                     trim: AtomicU64::new(0),
                     active_asid: AtomicU64::new(0),
                     reserved_asid: AtomicU64::new(0),
+                    host_refusals: Private::new(0),
                 },
                 own: [const { Private::new(0) }; OWN_WORDS],
                 space: PrivatePtr::null(),

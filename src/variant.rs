@@ -89,6 +89,22 @@ variants! {
     RetireTrimKept,
     /// A trim request is posted without a look at retirement.
     TrimPostedLate,
+    /// KVM: a vCPU that is not running is marked by a plain store.
+    PreemptedPlainStore,
+    /// KVM: a vCPU that is not running is skipped but not marked.
+    PreemptedSkippedUnmarked,
+    /// KVM: a vCPU is skipped though it came back before it was marked.
+    PreemptedResultIgnored,
+    /// A CPU that was reached without its own doing is taken to have served.
+    ElidedAdvances,
+    /// A waiting CPU sets a flag in the host's byte instead of being lazy, as was posted for KVM.
+    WaitAsPosted,
+    /// Hyper-V: a virtual processor above 63 in a mask of 64.
+    HypervNonExWide,
+    /// Hyper-V: a list of one entry more than the input page has room for.
+    HypervListLong,
+    /// Hyper-V: a list that the host has left unfinished is taken for done.
+    HypervRepsNotResumed,
     /// arm64: no full barrier between retirement and the look at what CPUs have loaded.
     NoRetireBarrier,
     /// The batch forgets all members but the last.

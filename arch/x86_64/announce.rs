@@ -1,6 +1,6 @@
 //! The initiator's first half: make a change known, choose the targets, tell them.
 
-use super::{Courier, Instructions, Tlb, courier, payload, trim_mail, wait::Reach};
+use super::{Courier, ErrandScope, Instructions, Tlb, courier, payload, trim_mail, wait::Reach};
 use crate::{
     atomic::Ordering::Acquire,
     coverage::{Branch, took},
@@ -62,6 +62,10 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         let Some(generation) = space.domain.announce(payload, I::barrier_after_rmw) else {
             retired(space.id());
         };
+        if C::CARRIES {
+            let scope = ErrandScope::Space { root: space.root };
+            reach.note(scope, request, payload.is_none(), generation);
+        }
         // Freed tables may be walked speculatively by a CPU that merely has the space loaded (invariant 6).
         let everyone = request.reaches_lazy() && !broken(Broken::LazySkippedFreed);
         reach.everyone |= everyone;
@@ -128,6 +132,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             unreachable!("the kernel does not retire");
         };
         reach.kernel = true;
+        if C::CARRIES {
+            reach.note(ErrandScope::Kernel, request, payload.is_none(), generation);
+        }
         self.online.for_each(|cpu| {
             if cpu == me {
                 return;
@@ -153,6 +160,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             my.counters.local.add(1);
         } else {
             my.counters.remote.add(1);
+            if C::CARRIES {
+                self.carry(my, reach);
+            }
             courier::interrupt::<P, I, W>(&reach.targets, my);
         }
         if concurrent {

@@ -14,6 +14,7 @@
 //! [`Ipi`] and [`ConcurrentIpi`] name a courier; [`Auto`] chooses at start-up.
 
 mod announce;
+mod carry;
 mod config;
 mod control;
 mod courier;
@@ -25,6 +26,7 @@ mod instructions;
 #[cfg(target_arch = "x86_64")]
 mod leaf;
 mod lifecycle;
+mod msrs;
 mod page_range;
 mod payload;
 mod pcid;
@@ -35,9 +37,12 @@ mod tlb;
 mod trim;
 mod trim_mail;
 mod wait;
+mod waiting;
 
 pub use config::{Config, InitError, Isolation};
-pub use courier::{Any, Concurrent, Courier, CourierKind, Serial};
+pub use courier::{
+    Any, Carried, Concurrent, Courier, CourierKind, Errand, ErrandScope, Serial, hyperv, kvm,
+};
 #[cfg(target_arch = "x86_64")]
 pub use detect::detect;
 pub use detect::{Features, GlobalInvlpg};
@@ -46,4 +51,5 @@ pub use instructions::{Instructions, InvpcidKind};
 #[cfg(all(target_arch = "x86_64", feature = "_counterproof"))]
 #[doc(hidden)]
 pub use leaf::skip_invalidations;
+pub use msrs::Msrs;
 pub use tlb::{Auto, ConcurrentIpi, Hardware, Ipi, Tlb};

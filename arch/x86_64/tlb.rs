@@ -9,10 +9,11 @@ use super::{
 };
 use crate::{
     atomic::{Ordering::Relaxed, const_unless_loom},
+    counters::Architecture,
     cpus::CpuMask,
     domain::Domain,
     error::{OnlineError, RetireError, SpaceError},
-    flusher::{Needed, Outer, Scope, TlbFlusher, address, not_online},
+    flusher::{Needed, Outer, Scope, TlbFlusher, Waiting, address, not_online},
     paging::Paging,
     platform::{IpiPlatform, IrqsOff},
     private::Private,
@@ -99,6 +100,11 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         self.settings.set(&config)
     }
 
+    /// The courier, to set it up.
+    pub const fn courier_ref(&self) -> &C {
+        &self.courier
+    }
+
     /// The handler of the flush interrupt. Call it with interrupts off, as interrupt gates leave them; acknowledge the
     /// interrupt before or after. Spurious calls are harmless.
     #[inline]
@@ -125,6 +131,8 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
 {
     type Platform = P;
     type Reach = Reach<W>;
+
+    const ARCHITECTURE: Architecture = Architecture::X86;
 
     fn paging(&self) -> Paging {
         self.settings.mode().paging()
@@ -168,6 +176,17 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
     unsafe fn lazy_leave(&self, outer: Outer, space: &Space<W>) {
         // SAFETY: the caller's promise is the same.
         unsafe { self.leave_lazy(outer, space) }
+    }
+
+    #[inline]
+    fn wait_enter(&self) -> Waiting {
+        self.enter_wait()
+    }
+
+    #[inline]
+    unsafe fn wait_leave(&self, waiting: Waiting) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.leave_wait(waiting) }
     }
 
     fn flush_local(&self, addr: u64) {
