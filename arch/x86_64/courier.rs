@@ -8,7 +8,7 @@
 //! HyperV       everybody whom the host knows, by a hypercall           as the courier underneath
 //! ```
 //!
-//! A hypervisor of another kind is a [`Courier`] outside of this crate, see [`Courier::carry`].
+//! A hypervisor of another kind is a [`Courier`] outside of this crate.
 
 mod any;
 mod concurrent;
@@ -30,7 +30,58 @@ use core::ops::AddAssign;
 use crate::cpus::CpuSet;
 
 /// Tells other CPUs to serve. Everything else of the protocol is shared.
-pub trait Courier: Sync + 'static {
+///
+/// This is where a hypervisor of another kind (Xen, VMware, one's own) comes in: a kernel implements the trait on a type of
+/// its own, which has one of the couriers here underneath for the CPUs that it can't reach, and names it in the
+/// flusher's type, [`Tlb<P, ThatType>`](crate::x86_64::Tlb). [`carry`](Self::carry) is all there is to write:
+///
+/// ```
+/// use shootdown::{CpuSet, x86_64::{Carried, Concurrent, Courier, Errand, ErrandScope}};
+///
+/// /// The host's call: drops everything of the root on the CPUs in the mask; false if it does not.
+/// fn host_flush(root: u64, cpus: u64) -> bool {
+/// #   let _ = (root, cpus);
+///     // ...
+/// #   true
+/// }
+///
+/// #[derive(Debug)]
+/// struct Hypervisor(Concurrent);
+///
+/// // SAFETY: the host says yes only after the CPUs have dropped everything of the space, tables included.
+/// unsafe impl Courier for Hypervisor {
+///     const INITIAL: Self = Self(Concurrent);
+///     const CARRIES: bool = true;
+///
+///     fn is_concurrent(&self) -> bool {
+///         self.0.is_concurrent()
+///     }
+///
+///     fn carry<const W: usize>(&self, _: usize, errand: &Errand, targets: &mut CpuSet<W>) -> Carried {
+///         let mut carried = Carried::default();
+///         // All that this host can do: one space. The rest gets interrupts.
+///         let ErrandScope::Space { root } = errand.scope() else { return carried };
+///         // It knows the first 64 CPUs only.
+///         let cpus = targets.view().words()[0];
+///         carried.requests = 1;
+///         if host_flush(root, cpus) {
+///             carried.elided = u64::from(cpus.count_ones());
+///             (0..64).for_each(|cpu| targets.remove(cpu));
+///         } else {
+///             carried.refusals = 1;
+///         }
+///         carried
+///     }
+/// }
+/// ```
+///
+/// `tests/host/hypervisor.rs` has a whole one, with a made-up host.
+///
+/// # Safety
+///
+/// [`carry`](Self::carry) must keep what its section "Implementation safety" asks for: a CPU that is taken out too early
+/// uses stale translations.
+pub unsafe trait Courier: Sync + 'static {
     /// The courier before anything was configured.
     const INITIAL: Self;
 
@@ -44,20 +95,24 @@ pub trait Courier: Sync + 'static {
     /// interrupted and waited for.
     ///
     /// Called on CPU `me` with interrupts off, after the page-table change is visible to all CPUs and `targets` were
-    /// chosen, and only if there are any; `me` is not among them.
+    /// chosen, and only if there are any; `me` is not among them. It must not wait for another CPU.
     ///
-    /// What an implementation must keep, or stale translations are used:
+    /// CPUs that are taken out have not served: their generation stays behind, so that what they drop for the next flush,
+    /// or when they load the space again, includes this one.
+    ///
+    /// # Implementation safety
     ///
     /// * A CPU may be taken out only if it executes no further instruction with an entry that `errand` names, and, if
     ///   the errand [reaches lazy CPUs](Errand::reaches_lazy), does not walk through one speculatively either. When
     ///   this returns, that must be so for good, or be certain to happen before the CPU's next instruction.
-    /// * More may be dropped than `errand` names, never less.
+    /// * It may have loaded another space when the host acts: what is dropped is of the errand's space, under whichever
+    ///   PCID, not of the space that is loaded.
+    /// * More may be dropped than `errand` names, never less. [`ErrandScope::Kernel`] includes global entries and
+    ///   all PCIDs; freed tables include paging-structure caches.
     /// * A word that the host takes from the guest must be changed by one atomic read-modify-write, and a CPU whose
     ///   word was not changed stays in the set.
     /// * On any failure the CPU stays in the set. A local flush is no substitute.
-    ///
-    /// CPUs that are taken out have not served: their generation stays behind, so that what they drop for the next flush,
-    /// or when they load the space again, includes this one.
+    /// * No CPU is added.
     fn carry<const W: usize>(
         &self,
         me: usize,

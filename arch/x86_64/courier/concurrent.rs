@@ -6,7 +6,8 @@ use super::Courier;
 #[derive(Debug, Default)]
 pub struct Concurrent;
 
-impl Courier for Concurrent {
+// SAFETY: it takes no CPU out.
+unsafe impl Courier for Concurrent {
     const INITIAL: Self = Self;
 
     fn is_concurrent(&self) -> bool {

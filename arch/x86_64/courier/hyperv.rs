@@ -105,7 +105,9 @@ const ENABLED: u32 = 1 << 0;
 /// Calls that take a set of banks are used.
 const SETS: u32 = 1 << 1;
 
-impl<H: HyperVPlatform, C: Courier> Courier for HyperV<H, C> {
+// SAFETY: CPUs are taken out only when the host says that the processors of their indices have dropped what the operands
+// name, which is at least the errand. The rest is the business of the courier underneath.
+unsafe impl<H: HyperVPlatform, C: Courier> Courier for HyperV<H, C> {
     const INITIAL: Self = Self {
         under: C::INITIAL,
         state: AtomicU32::new(0),

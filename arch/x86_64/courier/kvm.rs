@@ -65,7 +65,9 @@ pub struct Kvm<H, C = Concurrent> {
     _platform: PhantomData<fn() -> H>,
 }
 
-impl<H: KvmPlatform, C: Courier> Courier for Kvm<H, C> {
+// SAFETY: a CPU is taken out only once its byte has FLUSH_TLB by a compare-exchange that found PREEMPTED: the host flushes
+// it before its next instruction, all PCIDs included. The rest is the business of the courier underneath.
+unsafe impl<H: KvmPlatform, C: Courier> Courier for Kvm<H, C> {
     const INITIAL: Self = Self {
         under: C::INITIAL,
         enabled: AtomicBool::new(false),
@@ -88,7 +90,8 @@ impl<H: KvmPlatform, C: Courier> Courier for Kvm<H, C> {
     ) -> Carried {
         let mut carried = Carried::default();
         if self.takes(errand) {
-            for cpu in targets.clone().iter() {
+            let all = *targets;
+            for cpu in all.iter() {
                 match H::steal_time(cpu).request_flush() {
                     FlushOnEntry::Requested => carried.requests += 1,
                     FlushOnEntry::RequestedBefore => {}
@@ -97,6 +100,9 @@ impl<H: KvmPlatform, C: Courier> Courier for Kvm<H, C> {
                         carried.refusals += 1;
                         continue;
                     }
+                }
+                if errand.reaches_lazy() {
+                    took(Branch::PreemptedFreed);
                 }
                 carried.elided += 1;
                 targets.remove(cpu);
@@ -155,12 +161,6 @@ impl<H: KvmPlatform, C: Courier> Kvm<H, C> {
         if !self.is_enabled() || errand.scope() == ErrandScope::Kernel {
             return false;
         }
-        if errand.reaches_lazy() {
-            if self.strict.load(Relaxed) {
-                return false;
-            }
-            took(Branch::PreemptedFreed);
-        }
-        true
+        !(errand.reaches_lazy() && self.strict.load(Relaxed))
     }
 }
