@@ -7,8 +7,12 @@
 mod aarch64;
 mod drop;
 mod gather;
+mod hyperv;
+mod hypervisor;
+mod kvm;
 mod late_lazy;
 mod lifecycle;
 mod misuse;
 mod platform;
+mod waiting;
 mod x86_64;
