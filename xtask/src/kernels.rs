@@ -31,6 +31,16 @@ pub const KERNELS: &[Kernel] = &[
         package: X86_64,
     },
     Kernel {
+        arch: Arch::X86_64,
+        backend: "kvm_pv",
+        package: X86_64,
+    },
+    Kernel {
+        arch: Arch::X86_64,
+        backend: "hyperv",
+        package: X86_64,
+    },
+    Kernel {
         arch: Arch::Aarch64,
         backend: "broadcast",
         package: AARCH64,

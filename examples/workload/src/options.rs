@@ -13,6 +13,8 @@ pub struct Options {
     pub seed: u64,
     /// The counter-proof (`break-flush`): skip the invalidation instructions and show that the reads notice.
     pub break_flush: bool,
+    /// Measure what a flush costs instead (`cost`), where a kernel can.
+    pub cost: bool,
 }
 
 impl Default for Options {
@@ -22,6 +24,7 @@ impl Default for Options {
             rounds: 10,
             seed: 1,
             break_flush: false,
+            cost: false,
         }
     }
 }
@@ -33,12 +36,21 @@ impl Options {
     /// # Errors
     /// [`BadOption`] for an unknown word or a value that is no number.
     pub fn parse(line: &str) -> Result<Self, BadOption<'_>> {
+        Self::parse_but_for(line, "")
+    }
+
+    /// As [`parse`](Self::parse), but `own` is a word that the kernel knows by itself.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_but_for<'a>(line: &'a str, own: &str) -> Result<Self, BadOption<'a>> {
         let mut options = Self::default();
-        for word in line.split_ascii_whitespace() {
+        for word in line.split_ascii_whitespace().filter(|word| *word != own) {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
             let number = || value.parse::<u64>().map_err(|_| BadOption(word));
             match key {
                 "break-flush" if value.is_empty() => options.break_flush = true,
+                "cost" if value.is_empty() => options.cost = true,
                 "cpus" => options.cpus = Some(number()?.try_into().map_err(|_| BadOption(word))?),
                 "rounds" => options.rounds = number()?.try_into().map_err(|_| BadOption(word))?,
                 "seed" => options.seed = number()?,
@@ -58,7 +70,7 @@ impl fmt::Display for BadOption<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "unknown option {:?}: use cpus=N, rounds=N, seed=N, break-flush",
+            "unknown option {:?}: use cpus=N, rounds=N, seed=N, break-flush, cost",
             self.0
         )
     }
@@ -79,9 +91,11 @@ mod tests {
                 cpus: Some(3),
                 rounds: 7,
                 seed: 99,
-                break_flush: true
+                break_flush: true,
+                cost: false
             }
         );
+        assert!(Options::parse("cost").unwrap().cost);
         assert_eq!(Options::parse("/boot/kernel").unwrap(), Options::default());
     }
 
@@ -90,5 +104,8 @@ mod tests {
         for bad in ["cpu=1", "cpus=x", "cpus", "break-flush=1", "seed=-1"] {
             assert_eq!(Options::parse(bad), Err(BadOption(bad)));
         }
+        assert_eq!(Options::parse("own"), Err(BadOption("own")));
+        let default = Ok(Options::default());
+        assert_eq!(Options::parse_but_for("own", "own"), default);
     }
 }

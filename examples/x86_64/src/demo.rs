@@ -8,9 +8,9 @@ use shootdown::{
 use shootdown_workload::{Options, run};
 
 use crate::{
-    cmdline,
+    cmdline, cost,
     exit::{Exit, exit},
-    frames,
+    frames, host,
     machine::Pc,
     paging::kernel_root,
     platform::{FLUSH_VECTOR, Kernel},
@@ -24,6 +24,34 @@ pub fn config() -> Config {
     Config::new(detect(), kernel_root()).kernel_mappings_global(global)
 }
 
+/// What a kernel does besides, each by default nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Extras {
+    /// On the boot CPU, before any CPU is online. Is told how many there will be.
+    pub boot: fn(usize),
+    /// On each CPU, before it comes online.
+    pub cpu: fn(),
+    /// On the boot CPU, before the workloads, with all CPUs online. How many of its reads were stale.
+    pub workload: fn() -> u64,
+    /// On the boot CPU, after the workloads: prints what it has to say.
+    pub report: fn(),
+    /// A word of the command line that only this kernel knows, and what to do when it is there, before any CPU is
+    /// online.
+    pub word: Option<(&'static str, fn())>,
+}
+
+impl Default for Extras {
+    fn default() -> Self {
+        Self {
+            boot: |_| {},
+            cpu: || {},
+            workload: || 0,
+            report: || {},
+            word: None,
+        }
+    }
+}
+
 /// Runs the workloads under `tlb` on as many CPUs as the command line says, prints the report, and ends the run.
 /// `on_flush_interrupt` serves the flush interrupt, `init` initializes the flusher.
 ///
@@ -35,7 +63,22 @@ pub fn demo<F: TlbFlusher<Platform = Kernel>>(
     init: fn(Config) -> Result<(), InitError>,
     on_flush_interrupt: fn(),
 ) -> ! {
-    let options = match Options::parse(cmdline::get()) {
+    demo_with(tlb, backend, init, on_flush_interrupt, Extras::default())
+}
+
+/// As [`demo`], for a kernel that does something besides.
+///
+/// # Panics
+/// As [`demo`].
+pub fn demo_with<F: TlbFlusher<Platform = Kernel>>(
+    tlb: &'static F,
+    backend: &'static str,
+    init: fn(Config) -> Result<(), InitError>,
+    on_flush_interrupt: fn(),
+    extras: Extras,
+) -> ! {
+    let own_word = extras.word.map_or("", |(word, _)| word);
+    let options = match Options::parse_but_for(cmdline::get(), own_word) {
         Ok(options) => options,
         Err(error) => {
             println!("{error}");
@@ -44,12 +87,23 @@ pub fn demo<F: TlbFlusher<Platform = Kernel>>(
     };
     init(config()).expect("the configuration suits this machine");
     traps::set_handler(FLUSH_VECTOR, on_flush_interrupt);
+    if let Some((word, act)) = extras.word
+        && cmdline::get().split_ascii_whitespace().any(|it| it == word)
+    {
+        act();
+    }
     let cpus = smp::start(options.cpus);
+    (extras.boot)(cpus);
     smp::run_on_all(&|cpu| {
+        (extras.cpu)();
         if let Err(error) = tlb.online() {
             panic!("CPU {cpu}: {error}");
         }
     });
+    if options.cost {
+        cost::measure(tlb);
+        exit(Exit::Success)
+    }
     println!(
         "{backend} on {cpus} CPUs, {} rounds, seed {}",
         options.rounds, options.seed
@@ -59,13 +113,18 @@ pub fn demo<F: TlbFlusher<Platform = Kernel>>(
     if options.break_flush {
         println!("the invalidation instructions are skipped: stale reads must show");
         skip_invalidations(true);
+        host::skip_flushes(true);
     }
-    let outcome = run(&Pc(tlb), backend, &options);
+    let stale_before = (extras.workload)();
+    let mut outcome = run(&Pc(tlb), backend, &options);
     skip_invalidations(false);
+    host::skip_flushes(false);
     assert_eq!(frames::available(), before, "frames leaked");
 
+    outcome.report.stale += stale_before;
     println!("{}", outcome.report.table());
     println!("{}", outcome.report.json());
+    (extras.report)();
     if outcome.report.stale > 0 {
         println!(
             "{} of the stale reads were on another CPU than the one that unmapped",

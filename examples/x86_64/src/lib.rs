@@ -1,5 +1,5 @@
 //! Boot support for small x86_64 kernels that run under QEMU: everything a kernel needs before it can use
-//! `shootdown`, and nothing that flushes a TLB.
+//! `shootdown`, and nothing that flushes a TLB, but for [`host`], which stands in for a hypervisor.
 //!
 //! A kernel names its main function with [`entry!`](crate::entry) and, unless something else defines one, its panic
 //! handler with [`panic_to_exit!`](crate::panic_to_exit). Memory is identity mapped up to 4 GiB in the first
@@ -12,15 +12,22 @@ pub mod arena;
 pub mod boot;
 pub mod cmdline;
 pub mod console;
+pub mod contention;
+pub mod cost;
 pub mod demo;
 pub mod exit;
 pub mod frames;
 pub mod fw_cfg;
+pub mod host;
+pub mod hyperv_guest;
+mod invalid_opcode;
+pub mod kvm_guest;
 pub mod machine;
 pub mod paging;
 pub mod percpu;
 pub mod platform;
 pub mod probe;
+pub mod pv_lock;
 pub mod smp;
 pub mod traps;
 

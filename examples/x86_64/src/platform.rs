@@ -5,7 +5,7 @@ use core::hint::spin_loop;
 use shootdown::{CpuSlot, Cpus, IpiPlatform, Platform};
 use x86_64::instructions::interrupts;
 
-use crate::{MAX_CPUS, apic, percpu};
+use crate::{MAX_CPUS, apic, host, percpu};
 
 /// The vector of the flush interrupt.
 pub const FLUSH_VECTOR: u8 = 0xe0;
@@ -54,6 +54,7 @@ unsafe impl Platform for Kernel {
 
     #[inline]
     fn relax() {
+        host::disturb();
         spin_loop();
     }
 

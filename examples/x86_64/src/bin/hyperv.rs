@@ -1,0 +1,79 @@
+//! Example kernel: a guest of Hyper-V. Other CPUs are flushed by hypercall, and interrupted where the host refuses.
+#![no_std]
+#![no_main]
+
+use shootdown::x86_64::{
+    Tlb,
+    hyperv::{HyperV, HyperVFeatures},
+};
+use spin::Once;
+use x86_kernel::{
+    demo::{Extras, demo_with},
+    host,
+    hyperv_guest::{self, HyperVGuest},
+    platform::Kernel,
+    println,
+};
+
+x86_kernel::entry!(main);
+x86_kernel::panic_to_exit!();
+
+static TLB: Tlb<Kernel, HyperV<HyperVGuest>> = Tlb::new();
+static HOST: Once<(HyperVFeatures, bool)> = Once::new();
+
+/// How often the host that this kernel plays refuses, so that interrupts are sent too.
+const REFUSE_EVERY: u64 = 16;
+
+fn main() -> ! {
+    let extras = Extras {
+        boot,
+        cpu: || hyperv_guest::prepare_cpu(&hypervisor().0),
+        report,
+        // The counter-proof under a real hypervisor.
+        word: Some(("wrong-vp", || hyperv_guest::aim_at_wrong_vp(true))),
+        ..Extras::default()
+    };
+    demo_with(
+        &TLB,
+        "hyperv",
+        |config| TLB.init(config),
+        || TLB.handle_interrupt(),
+        extras,
+    )
+}
+
+fn hypervisor() -> (HyperVFeatures, bool) {
+    *HOST.call_once(hyperv_guest::features)
+}
+
+fn boot(cpus: usize) {
+    let (features, real) = hypervisor();
+    println!(
+        "Hyper-V is {}",
+        if real {
+            "real"
+        } else {
+            "played by this kernel"
+        }
+    );
+    host::refuse_every(REFUSE_EVERY);
+    if let Err(missing) = TLB.courier_ref().enable(&features, cpus) {
+        println!("everyone is interrupted: {missing}");
+    }
+}
+
+fn report() {
+    let calls = hyperv_guest::calls();
+    println!(
+        "hyperv real={} space={} list={} space_ex={} list_ex={} failed={}",
+        u64::from(hypervisor().1),
+        calls.space,
+        calls.list,
+        calls.space_ex,
+        calls.list_ex,
+        calls.failed
+    );
+    if let Some(status) = TLB.courier_ref().last_refusal() {
+        println!("the host refused last with status {status}");
+    }
+}
