@@ -82,7 +82,13 @@ fn boot(kernel: &'static Kernel, options: &Options) -> Result<Row, Failure> {
     );
     progress.end();
     let finished = finished?;
-    let counts = counts::find(kernel, options.cpus, &finished.stdout);
+    let counts =
+        counts::find(kernel, options.cpus, &finished.stdout).and_then(|counts| {
+            match counts.numbers.idle_guest().filter(|_| kernel.guest) {
+                Some(reason) => Err(reason),
+                None => Ok(counts),
+            }
+        });
     let report = Report::of(kernel.arch, finished.ended);
     let verdict = verdict::judge(report, &counts, options.break_flush).map_err(|reason| {
         let line = machine.shell_line(&elf, &words);

@@ -13,6 +13,8 @@ pub struct Kernel {
     pub backend: &'static str,
     /// The package it is in.
     pub package: &'static str,
+    /// Whether it is a guest of a hypervisor, which it plays itself where there is none.
+    pub guest: bool,
 }
 
 const X86_64: &str = "shootdown-examples-x86_64";
@@ -24,31 +26,37 @@ pub const KERNELS: &[Kernel] = &[
         arch: Arch::X86_64,
         backend: "ipi",
         package: X86_64,
+        guest: false,
     },
     Kernel {
         arch: Arch::X86_64,
         backend: "concurrent_ipi",
         package: X86_64,
+        guest: false,
     },
     Kernel {
         arch: Arch::X86_64,
         backend: "kvm_pv",
         package: X86_64,
+        guest: true,
     },
     Kernel {
         arch: Arch::X86_64,
         backend: "hyperv",
         package: X86_64,
+        guest: true,
     },
     Kernel {
         arch: Arch::Aarch64,
         backend: "broadcast",
         package: AARCH64,
+        guest: false,
     },
     Kernel {
         arch: Arch::Aarch64,
         backend: "local",
         package: AARCH64,
+        guest: false,
     },
 ];
 

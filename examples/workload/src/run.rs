@@ -63,6 +63,7 @@ fn outcome<M: Machine>(machine: &M, backend: &'static str, tally: &Tally) -> Out
         stale: tally.stale(),
         ipis_sent: counters.ipis_sent,
         ipis_elided: counters.ipis_elided(),
+        by_host: counters.elided_by_host,
         broadcasts: counters.broadcasts,
         local: counters.local,
         full: counters.full,

@@ -17,9 +17,9 @@ use crate::{
     println, probe, smp,
 };
 
-const FLUSHES: usize = 51;
+const FLUSHES: usize = 31;
 
-/// Measures and prints a line `cost median=CYCLES ...`. Before each flush the other CPU has run: where both share a
+/// Measures and prints a line `cost: median=CYCLES ...`. Before each flush the other CPU has run: where both share a
 /// processor, it is stopped then.
 ///
 /// # Panics
@@ -67,7 +67,7 @@ pub fn measure<F: TlbFlusher<Platform = Kernel>>(tlb: &F) {
     tlb.retire(&space).expect("nobody uses the space");
     let after = tlb.counters();
     println!(
-        "cost median={} flushes={FLUSHES} sent={} by_host={}",
+        "cost: median={} flushes={FLUSHES} sent={} by_host={}",
         median.into_inner(),
         after.ipis_sent - before.ipis_sent,
         after.elided_by_host - before.elided_by_host

@@ -35,9 +35,9 @@ pub struct Extras {
     pub workload: fn() -> u64,
     /// On the boot CPU, after the workloads: prints what it has to say.
     pub report: fn(),
-    /// A word of the command line that only this kernel knows, and what to do when it is there, before any CPU is
-    /// online.
-    pub word: Option<(&'static str, fn())>,
+    /// A word of the command line that only this kernel knows, and what to do instead of the workloads when it is
+    /// there, on the boot CPU, with all CPUs online. Whether a read was stale.
+    pub word: Option<(&'static str, fn() -> bool)>,
 }
 
 impl Default for Extras {
@@ -87,11 +87,6 @@ pub fn demo_with<F: TlbFlusher<Platform = Kernel>>(
     };
     init(config()).expect("the configuration suits this machine");
     traps::set_handler(FLUSH_VECTOR, on_flush_interrupt);
-    if let Some((word, act)) = extras.word
-        && cmdline::get().split_ascii_whitespace().any(|it| it == word)
-    {
-        act();
-    }
     let cpus = smp::start(options.cpus);
     (extras.boot)(cpus);
     smp::run_on_all(&|cpu| {
@@ -100,6 +95,11 @@ pub fn demo_with<F: TlbFlusher<Platform = Kernel>>(
             panic!("CPU {cpu}: {error}");
         }
     });
+    if let Some((word, act)) = extras.word
+        && cmdline::get().split_ascii_whitespace().any(|it| it == word)
+    {
+        exit(if act() { Exit::Stale } else { Exit::Success })
+    }
     if options.cost {
         cost::measure(tlb);
         exit(Exit::Success)

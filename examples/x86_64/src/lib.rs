@@ -7,6 +7,7 @@
 #![no_std]
 #![cfg(all(target_arch = "x86_64", target_os = "none"))]
 
+pub mod aim;
 pub mod apic;
 pub mod arena;
 pub mod boot;

@@ -13,6 +13,7 @@ pub mod lazy;
 pub mod lifecycle;
 pub mod observe;
 pub mod pages;
+pub mod paravirt;
 pub mod race;
 pub mod refused;
 pub mod space;

@@ -54,7 +54,7 @@ pin() {
             fi
         done
         # It ends early if it does not like its arguments.
-        [ ! -s "$WORK/errors" ] || break
+        ! grep -qv warning: "$WORK/errors" 2> /dev/null || break
         tries=$((tries - 1))
         sleep 0.1
     done

@@ -114,7 +114,7 @@ SeaBIOS\r
 #begin a\r
 #status 33\r
 hello\r
-kvm marked=53 outstanding=0\r
+kvm: marked=53 outstanding=0\r
 #trace 50 kvm_pv_tlb_flush: vcpu 0 need_flush_tlb true\r
 #trace 3 kvm_pv_tlb_flush: vcpu 1 need_flush_tlb true\r
 #trace 7 kvm_hv_hypercall: code 0x3\r
@@ -135,7 +135,7 @@ kvm marked=53 outstanding=0\r
             ("a", Some(33), Some(0))
         );
         assert_eq!(a.traced(|event| event.ends_with("need_flush_tlb true")), 53);
-        assert_eq!(a.numbers("kvm").expect("a line")["marked"], 53);
+        assert_eq!(a.numbers("kvm:").expect("a line")["marked"], 53);
         assert_eq!(a.errors, ["a warning"]);
         assert_eq!((b.status, b.lost), (Some(137), None));
     }
@@ -143,17 +143,17 @@ kvm marked=53 outstanding=0\r
     #[test]
     fn numbers_stand_on_one_well_formed_line() {
         let mut guest = read(OUTPUT).swap_remove(0);
-        assert!(guest.numbers("hyperv").is_err());
-        guest.output += "kvm marked=1\n";
+        assert!(guest.numbers("hyperv:").is_err());
+        guest.output += "kvm: marked=1\n";
         assert!(
             guest
-                .numbers("kvm")
+                .numbers("kvm:")
                 .is_err_and(|reason| reason.contains("one line"))
         );
-        guest.output = "kvm marked\n".into();
+        guest.output = "kvm: marked\n".into();
         assert!(
             guest
-                .numbers("kvm")
+                .numbers("kvm:")
                 .is_err_and(|reason| reason.contains("malformed"))
         );
     }

@@ -36,7 +36,7 @@ pub fn judge(boot: &Boot, kernel: &Kernel, guest: &Guest) -> Verdict {
     }
     let report = Report::of(Arch::X86_64, Ended::Status(status));
     let seen = match (boot.shows, report) {
-        (Shows::Stale, Report::Stale) => Ok(Passed("seen as stale".into())),
+        (Shows::Stale, Report::Stale) => wrong(guest),
         (Shows::Stale, Report::Passed) => Ok(Inconclusive("no stale translation came up".into())),
         (Shows::Cost, Report::Passed) => cost(guest),
         (Shows::MarksKept, Report::Passed) => {
@@ -65,7 +65,7 @@ fn fresh(boot: &Boot, kernel: &Kernel, guest: &Guest) -> Result<(), String> {
 /// Whether KVM flushed exactly as often as the guest turned "preempted" into "preempted, flush", apart from virtual
 /// CPUs that have not run again.
 fn marks(guest: &Guest, lost: u64) -> Result<Verdict, String> {
-    let numbers = guest.numbers("kvm")?;
+    let numbers = guest.numbers("kvm:")?;
     let number = |name: &str| {
         let number = numbers.get(name).copied();
         number.ok_or(format!("the guest did not say how many {name}"))
@@ -97,7 +97,7 @@ fn marks(guest: &Guest, lost: u64) -> Result<Verdict, String> {
 
 /// Whether KVM saw each hypercall that the guest made, none failed, and those of `needed` were among them.
 fn calls(guest: &Guest, lost: u64, needed: &[Call]) -> Result<Verdict, String> {
-    let numbers = guest.numbers("hyperv")?;
+    let numbers = guest.numbers("hyperv:")?;
     let number = |name: &str| {
         let number = numbers.get(name).copied();
         number.ok_or(format!("the guest did not say how many {name}"))
@@ -131,8 +131,27 @@ fn calls(guest: &Guest, lost: u64, needed: &[Call]) -> Result<Verdict, String> {
     })
 }
 
+/// How often a flush that went elsewhere was seen as stale.
+fn wrong(guest: &Guest) -> Result<Verdict, String> {
+    let numbers = guest.numbers("aim:")?;
+    let number = |name: &str| {
+        let number = numbers.get(name).copied();
+        number.ok_or(format!("the guest did not say how many {name}"))
+    };
+    let (wrong, right) = (number("stale_if_wrong")?, number("stale_if_right")?);
+    let text = format!(
+        "of {} flushes each: seen as stale {wrong} times if aimed at the wrong VP, {right} times if at the right one",
+        number("rounds")?
+    );
+    Ok(if wrong > 0 && right == 0 {
+        Passed(text)
+    } else {
+        Failed(text)
+    })
+}
+
 fn cost(guest: &Guest) -> Result<Verdict, String> {
-    let numbers = guest.numbers("cost")?;
+    let numbers = guest.numbers("cost:")?;
     let number = |name: &str| {
         let number = numbers.get(name).copied();
         number.ok_or(format!("the guest did not say how many {name}"))

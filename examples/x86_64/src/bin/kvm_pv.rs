@@ -66,7 +66,7 @@ fn workload() -> u64 {
     let lazy_before = TLB.counters().elided_lazy;
     let contention = contention::run(&TLB);
     println!(
-        "contention halts={} reads={} stale={} elided_lazy={}",
+        "contention: halts={} reads={} stale={} elided_lazy={}",
         contention.halts,
         contention.reads,
         contention.stale,
@@ -81,7 +81,7 @@ fn report() {
     let marks = |cpu: usize| TLB.counters_of(cpu).host_requests;
     let counters = TLB.counters();
     println!(
-        "kvm real={} marked={} outstanding={} initiators={} elided={} came_back={}",
+        "kvm: real={} marked={} outstanding={} initiators={} elided={} came_back={}",
         u64::from(host().1),
         counters.host_requests,
         kvm_guest::outstanding(),
