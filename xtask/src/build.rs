@@ -21,6 +21,7 @@ pub fn kernel(kernel: &Kernel) -> Result<PathBuf, Failure> {
         arch,
         backend,
         package,
+        ..
     } = kernel;
     let line = format!(
         "cargo build --release --target {} --package {package} --bin {backend}",

@@ -125,7 +125,7 @@ impl Flush {
         Ok(Self {
             space: (flags & ALL_SPACES == 0).then_some(space),
             processors: if flags & ALL_PROCESSORS != 0 {
-                Processors::All
+                Processors::ALL
             } else {
                 named
             },
@@ -147,7 +147,7 @@ fn set(
     read: impl Fn(usize) -> u64,
 ) -> Result<Processors, Status> {
     match format {
-        EVERYONE => Ok(Processors::All),
+        EVERYONE => Ok(Processors::ALL),
         SPARSE if mask.count_ones() as usize != words => Err(Status::InvalidInput),
         SPARSE => {
             let (mut banks, mut word) = ([0; 64], 0);
@@ -157,7 +157,7 @@ fn set(
                     word += 1;
                 }
             }
-            Ok(Processors::Some(banks))
+            Ok(Processors(banks))
         }
         _ => Err(Status::InvalidParameter),
     }
@@ -192,7 +192,7 @@ mod tests {
         assert!(flush.non_global_only && flush.list.is_none());
         assert_eq!(flush.processors, Processors::of_mask(0b110));
         let all = decode(SPACE, &[0xa123, ALL_SPACES | ALL_PROCESSORS, 0]).unwrap();
-        assert_eq!((all.space, all.processors), (None, Processors::All));
+        assert_eq!((all.space, all.processors), (None, Processors::ALL));
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
             .collect();
         assert_eq!(named, [69, 192]);
         let everyone = decode(SPACE_EX, &[0xa000, 0, EVERYONE, 0]).unwrap();
-        assert_eq!(everyone.processors, Processors::All);
+        assert_eq!(everyone.processors, Processors::ALL);
     }
 
     #[test]

@@ -21,13 +21,25 @@ pub struct Guest {
 }
 
 /// Numbers by name, from a line `TITLE name=number name=number`.
-pub type Numbers = BTreeMap<String, u64>;
+#[derive(Debug)]
+pub struct Numbers(BTreeMap<String, u64>);
+
+impl Numbers {
+    /// The number of that name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn get(&self, name: &str) -> Result<u64, String> {
+        let number = self.0.get(name).copied();
+        number.ok_or(format!("the guest did not say how many {name}"))
+    }
+}
 
 /// The guests, in the order of their boots. One whose boot did not come to its end has no `lost`.
 pub fn read(output: &str) -> Vec<Guest> {
     let mut guests: Vec<Guest> = Vec::new();
     for line in output.lines().map(str::trim_end) {
-        let Some((word, rest)) = line.strip_prefix('#').map(|line| split(line)) else {
+        let Some((word, rest)) = line.strip_prefix('#').map(split) else {
             if let Some(guest) = guests.last_mut() {
                 guest.output += line;
                 guest.output.push('\n');
@@ -94,13 +106,15 @@ impl Guest {
         let (Some(line), None) = (lines.next(), lines.next()) else {
             return Err(format!("the guest did not print one line `{title} ...`"));
         };
-        line.split_whitespace()
+        let numbers: Result<_, _> = line
+            .split_whitespace()
             .map(|word| {
                 let pair = word.split_once('=');
                 pair.and_then(|(name, number)| Some((name.to_string(), number.parse().ok()?)))
                     .ok_or(format!("malformed line of the guest: {title} {line}"))
             })
-            .collect()
+            .collect();
+        numbers.map(Numbers)
     }
 }
 
@@ -135,7 +149,9 @@ kvm: marked=53 outstanding=0\r
             ("a", Some(33), Some(0))
         );
         assert_eq!(a.traced(|event| event.ends_with("need_flush_tlb true")), 53);
-        assert_eq!(a.numbers("kvm:").expect("a line")["marked"], 53);
+        let numbers = a.numbers("kvm:").expect("a line");
+        assert_eq!(numbers.get("marked"), Ok(53));
+        assert!(numbers.get("made").is_err());
         assert_eq!(a.errors, ["a warning"]);
         assert_eq!((b.status, b.lost), (Some(137), None));
     }
