@@ -1,6 +1,6 @@
 //! The initiator's first half: make a change known, choose the targets, tell them.
 
-use super::{Courier, ErrandScope, Instructions, Tlb, courier, payload, trim_mail, wait::Reach};
+use super::{Courier, Errand, Instructions, Tlb, courier, payload, trim_mail, wait::Reach};
 use crate::{
     atomic::Ordering::Acquire,
     coverage::{Branch, took},
@@ -63,8 +63,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             retired(space.id());
         };
         if C::CARRIES {
-            let scope = ErrandScope::Space { root: space.root };
-            reach.note(scope, request, payload.is_none(), generation);
+            reach.whole |= payload.is_none();
         }
         // Freed tables may be walked speculatively by a CPU that merely has the space loaded (invariant 6).
         let everyone = request.reaches_lazy() && !broken(Broken::LazySkippedFreed);
@@ -133,7 +132,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         };
         reach.kernel = true;
         if C::CARRIES {
-            reach.note(ErrandScope::Kernel, request, payload.is_none(), generation);
+            reach.whole |= payload.is_none();
         }
         self.online.for_each(|cpu| {
             if cpu == me {
@@ -150,7 +149,12 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     }
 
     #[inline]
-    pub(super) fn dispatch_to(&self, my: &CpuSlot, reach: &mut Reach<W>) {
+    pub(super) fn dispatch_to(
+        &self,
+        my: &CpuSlot,
+        reach: &mut Reach<W>,
+        errand: impl FnOnce(&Reach<W>) -> Errand,
+    ) {
         let concurrent = self.courier.is_concurrent();
         if !concurrent {
             self.flush_own(my, reach);
@@ -161,7 +165,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         } else {
             my.counters.remote.add(1);
             if C::CARRIES {
-                self.carry(my, reach);
+                self.carry(my, reach, &errand(reach));
             }
             courier::interrupt::<P, I, W>(&reach.targets, my);
         }

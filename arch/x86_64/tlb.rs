@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use super::{
-    Any, Concurrent, Config, Courier, CourierKind, InitError, Instructions, Serial,
+    Any, Concurrent, Config, Courier, CourierKind, Errand, InitError, Instructions, Serial,
     config::{ROOT_MASK, Settings},
     entry::needs_flush,
 };
@@ -231,7 +231,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
         let _irqs = IrqsOff::<P>::new();
         let (my, me, _) = self.my_slot("flush");
         let generation = self.announce_to(my, me, scope, request, reach);
-        self.dispatch_to(my, reach);
+        self.dispatch_to(my, reach, |reach| {
+            Errand::of_one(scope, request, reach.whole, generation)
+        });
         generation
     }
 
@@ -246,7 +248,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
     fn dispatch(&self, reach: &mut Reach<W>) {
         let _irqs = IrqsOff::<P>::new();
         let (my, _, _) = self.my_slot("flush");
-        self.dispatch_to(my, reach);
+        self.dispatch_to(my, reach, |reach| {
+            Errand::of_many(reach.kernel, reach.everyone)
+        });
     }
 
     #[inline]

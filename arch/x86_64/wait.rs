@@ -1,6 +1,6 @@
 //! The initiator's second half: wait until each target is done.
 
-use super::{Courier, Errand, Instructions, Tlb};
+use super::{Courier, Instructions, Tlb};
 use crate::{
     atomic::Ordering::Acquire,
     coverage::{Branch, took},
@@ -20,8 +20,8 @@ pub struct Reach<const W: usize> {
     pub(super) everyone: bool,
     /// It is for the kernel's mappings.
     pub(super) kernel: bool,
-    /// For a courier that carries; else nothing.
-    pub(super) errand: Errand,
+    /// For a courier that carries: no range will do.
+    pub(super) whole: bool,
 }
 
 impl<const W: usize> Default for Reach<W> {
@@ -30,7 +30,7 @@ impl<const W: usize> Default for Reach<W> {
             targets: CpuSet::EMPTY,
             everyone: false,
             kernel: false,
-            errand: Errand::NOTHING,
+            whole: false,
         }
     }
 }

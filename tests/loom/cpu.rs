@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64 as Private, Ordering::Relaxed};
 
 use loom::sync::atomic::AtomicU64;
-use shootdown::CpuSlot;
+use shootdown::{CpuSlot, x86_64::kvm::StealTime};
 
 use crate::page::{PAGES, Page};
 
@@ -29,9 +29,11 @@ pub enum Before {
     Nmi,
 }
 
-/// What belongs to one CPU. But for the slot and the interrupt line only the CPU itself touches it.
+/// What belongs to one CPU. But for the slot, the steal time and the interrupt line only the CPU itself touches it.
 pub struct Cpu {
     pub slot: CpuSlot,
+    /// What it shares with KVM.
+    pub steal_time: StealTime,
     /// The line of the flush interrupt.
     pub interrupt: AtomicU64,
     pub cr3: Private,
@@ -47,6 +49,7 @@ impl Cpu {
     pub fn new() -> Self {
         Self {
             slot: CpuSlot::new(),
+            steal_time: StealTime::new(),
             interrupt: AtomicU64::new(0),
             cr3: Private::new(KERNEL_ROOT),
             tlb: Default::default(),

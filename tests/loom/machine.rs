@@ -23,15 +23,18 @@ use loom::{
     thread::{self, JoinHandle},
 };
 use shootdown::{
-    Outer, Platform, Request, Scope, Space, TlbFlusher,
-    x86_64::{Auto, Config, Features},
+    Outer, Platform, Request, Scope, Space, TlbFlusher, Waiting,
+    x86_64::{
+        self, Any, Config, CourierKind, Features,
+        kvm::{Kvm, KvmFeatures},
+    },
 };
 
 use crate::{
     cpu::{Before, Cpu, KERNEL_ROOT, ROOT_A, ROOT_B},
     explore::STALE,
     page::{PAGES, Page, USER_PAGES},
-    platform::{CPUS, Kernel, Model},
+    platform::{CPUS, Kernel, Model, Steal},
 };
 
 /// An entry that maps the first frame.
@@ -62,8 +65,8 @@ loom::thread_local! {
     static CURRENT: Cell<usize> = Cell::new(0);
 }
 
-/// The flusher; its courier is the concurrent one unless another is chosen.
-type Tlb = Auto<Kernel, Model>;
+/// The flusher; its courier is the concurrent one unless another is chosen, and KVM's only once it is enabled.
+type Tlb = x86_64::Tlb<Kernel, Kvm<Steal, Any>, Model>;
 
 /// A space that a failing execution may forget: it must not be dropped before it has retired.
 fn space(root: u64) -> ManuallyDrop<Space> {
@@ -153,6 +156,38 @@ impl Machine {
     /// The other space.
     pub fn b(&'static self) -> &'static Space {
         &self.b
+    }
+
+    /// Chooses the courier for CPUs that run.
+    pub fn choose(&self, kind: CourierKind) {
+        self.tlb.courier_ref().under().choose(kind);
+    }
+
+    /// From now on the CPUs are KVM's.
+    pub fn virtualize(&self) {
+        let offered = KvmFeatures {
+            present: true,
+            steal_time: true,
+            flush_on_entry: true,
+            realtime: false,
+        };
+        self.tlb.courier_ref().enable(&offered, 2).unwrap();
+    }
+
+    /// KVM lets another vCPU run on this one's CPU for a while.
+    pub fn preempt(&self) {
+        self.me().steal_time.host_stops();
+        if self.me().steal_time.host_enters() {
+            for cached in self.me().tlb.as_flattened() {
+                cached.store(0, Relaxed);
+            }
+        }
+    }
+
+    /// Ends a wait.
+    pub fn wait_leave(&self, waiting: Waiting) {
+        // SAFETY: as for `switch`.
+        unsafe { self.tlb.wait_leave(waiting) }
     }
 
     /// Chooses what CPUs do by themselves.

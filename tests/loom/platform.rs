@@ -8,7 +8,10 @@ use loom::{
 };
 use shootdown::{
     CpuSlot, Cpus, IpiPlatform, Platform,
-    x86_64::{Instructions, InvpcidKind},
+    x86_64::{
+        Instructions, InvpcidKind,
+        kvm::{KvmPlatform, StealTime},
+    },
 };
 
 use crate::{
@@ -128,5 +131,16 @@ unsafe impl Instructions for Model {
         if machine().me().weak.load(Relaxed) == 0 {
             fence(SeqCst);
         }
+    }
+}
+
+/// Where the steal times are.
+#[derive(Debug)]
+pub struct Steal;
+
+// SAFETY: each CPU has its own for as long as the execution lasts.
+unsafe impl KvmPlatform for Steal {
+    fn steal_time(cpu: usize) -> &'static StealTime {
+        &machine().cpu(cpu).steal_time
     }
 }

@@ -43,7 +43,7 @@ impl Any {
     }
 
     /// Chooses. Both kinds serve the same protocol, so this may even change while CPUs are online.
-    pub(in crate::x86_64) fn choose(&self, kind: CourierKind) {
+    pub fn choose(&self, kind: CourierKind) {
         self.kind.store(kind as u8, Relaxed);
     }
 }

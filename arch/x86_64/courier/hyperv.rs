@@ -149,6 +149,11 @@ impl<H: HyperVPlatform, C: Courier> HyperV<H, C> {
         Ok(())
     }
 
+    /// The courier for CPUs that the host does not reach.
+    pub const fn under(&self) -> &C {
+        &self.under
+    }
+
     /// From now on every CPU is interrupted.
     pub fn disable(&self) {
         self.state.fetch_and(!(ENABLED | SETS), Relaxed);

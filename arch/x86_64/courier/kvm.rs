@@ -133,6 +133,11 @@ impl<H: KvmPlatform, C: Courier> Kvm<H, C> {
         Ok(())
     }
 
+    /// The courier for vCPUs that are running.
+    pub const fn under(&self) -> &C {
+        &self.under
+    }
+
     /// From now on every CPU is interrupted.
     pub fn disable(&self) {
         self.enabled.store(false, Relaxed);

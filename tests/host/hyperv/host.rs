@@ -115,7 +115,7 @@ fn call(state: &State, control: u64, input: u64) -> Result<usize, u16> {
         return Err(INVALID_INPUT);
     }
     let header = if is_ex { 4 + variable } else { 3 };
-    if input % 8 != 0 || input % 0x1000 / 8 + (header + reps) as u64 > 512 {
+    if !input.is_multiple_of(8) || input % 0x1000 / 8 + (header + reps) as u64 > 512 {
         return Err(INVALID_ALIGNMENT);
     }
     let page = &state.pages[((input - ADDRESS) / 0x1000) as usize];

@@ -119,3 +119,38 @@ impl Outcome {
         (self.0 >> REPS_SHIFT & REP_MASK) as usize
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_words() {
+        assert_eq!(Control::new(FlushCode::Space).0, 0x2);
+        assert_eq!(Control::new(FlushCode::List).reps(1).0, 0x1_0000_0003);
+        assert_eq!(
+            Control::new(FlushCode::SpaceEx).variable_words(64).0,
+            0x80_0013
+        );
+        let list = Control::new(FlushCode::ListEx).variable_words(1).reps(4095);
+        assert_eq!(list.0, 0xfff_0002_0014);
+        assert_eq!(list.from_rep(4094).0, 0x0ffe_0fff_0002_0014);
+        assert_eq!(list.from_rep(4094).from_rep(1), list.from_rep(1));
+        assert_eq!(list.rep_count(), 4095);
+    }
+
+    #[test]
+    fn outcomes() {
+        let outcome = Outcome(0x0fff_0000_0000 | 0xb);
+        assert_eq!((outcome.status(), outcome.reps_done()), (0xb, 0xfff));
+        // Reserved bits do not count.
+        assert_eq!(Outcome(0xffff_f000_ffff_0000).status(), 0);
+        assert_eq!(Outcome(0xffff_f000_ffff_0000).reps_done(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "at most 4095 entries")]
+    fn a_list_too_long() {
+        let _ = Control::new(FlushCode::List).reps(4096);
+    }
+}

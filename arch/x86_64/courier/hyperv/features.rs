@@ -103,3 +103,54 @@ impl HyperVFeatures {
 fn is_hyper_v<R: CpuIdReader>(cpuid: &R, base: u32) -> bool {
     cpuid.cpuid1(base).eax >= base + 4 && cpuid.cpuid1(base + 1).eax == INTERFACE
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::x86_64::courier::leaves::recorded::{
+        BARE_METAL, KVM_BEHIND_HYPER_V, Leaves, PLAIN_KVM,
+    };
+
+    #[test]
+    fn offered_by_kvm() {
+        let features = HyperVFeatures::from_cpuid(&KVM_BEHIND_HYPER_V);
+        let expected = HyperVFeatures {
+            present: true,
+            hypercalls: true,
+            vp_index: true,
+            remote_flush: true,
+            processor_sets: true,
+        };
+        assert_eq!(features, expected);
+        assert_eq!(features.check(2), Ok(()));
+    }
+
+    #[test]
+    fn at_another_leaf_of_another_vendor_and_not_advised() {
+        let other = Leaves(&[
+            (1, [0, 0, 1 << 31, 0]),
+            (0x4000_0000, [0x4000_0005, 1, 2, 3]),
+            (0x4000_0200, [0x4000_0205, 4, 5, 6]),
+            (0x4000_0201, [0x3123_7648, 0, 0, 0]),
+            (0x4000_0203, [1 << 5 | 1 << 6, 0, 0, 0]),
+            (0x4000_0204, [!(1 << 2), 0, 0, 0]),
+        ]);
+        let features = HyperVFeatures::from_cpuid(&other);
+        assert!(features.hypercalls && features.vp_index && features.processor_sets);
+        assert_eq!(features.check(2), Err(HyperVMissing::NotAdvised));
+    }
+
+    #[test]
+    fn not_offered() {
+        let nothing = HyperVFeatures::default();
+        assert_eq!(HyperVFeatures::from_cpuid(&BARE_METAL), nothing);
+        assert_eq!(HyperVFeatures::from_cpuid(&PLAIN_KVM), nothing);
+        // Leaves that do not reach the advice.
+        let short = Leaves(&[
+            (1, [0, 0, 1 << 31, 0]),
+            (0x4000_0000, [0x4000_0003, 1, 2, 3]),
+            (0x4000_0001, [0x3123_7648, 0, 0, 0]),
+        ]);
+        assert_eq!(HyperVFeatures::from_cpuid(&short), nothing);
+    }
+}

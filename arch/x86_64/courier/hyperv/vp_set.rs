@@ -40,3 +40,65 @@ pub(super) fn write(page: &InputPage, first: usize, vps: impl Iterator<Item = u3
     page.set(first + 1, mask);
     count
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    extern crate std;
+    use std::{collections::BTreeSet, vec::Vec};
+
+    use proptest::{collection::btree_set, prelude::*};
+
+    use super::*;
+
+    fn write_all(vps: impl IntoIterator<Item = u32>) -> (InputPage, usize) {
+        let page = InputPage::new();
+        let banks = write(&page, 2, vps.into_iter());
+        (page, banks)
+    }
+
+    #[test]
+    fn golden_sets() {
+        let words = |vps: &[u32]| {
+            let (page, banks) = write_all(vps.iter().copied());
+            (2..4 + banks)
+                .map(|index| page.word(index))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(words(&[0]), [0, 1, 1]);
+        assert_eq!(words(&[63]), [0, 1, 1 << 63]);
+        assert_eq!(words(&[64]), [0, 1 << 1, 1]);
+        assert_eq!(
+            words(&[130, 3, 129, 4095]),
+            [0, 1 << 63 | 0b101, 1 << 3, 0b110, 1 << 63]
+        );
+        let (page, banks) = write_all(0..MAX_VP);
+        assert_eq!((banks, page.word(3)), (64, u64::MAX));
+        assert!((4..68).all(|index| page.word(index) == u64::MAX));
+    }
+
+    proptest! {
+        /// Against brute force: what is decoded bank by bank is what went in, in whatever order, whatever stood there.
+        #[test]
+        fn the_same_processors_come_out(vps in btree_set(0..MAX_VP, 1..200), old: u64, down: bool) {
+            let page = InputPage::new();
+            for index in 0..512 {
+                page.set(index, old);
+            }
+            let mut order: Vec<_> = vps.iter().copied().collect();
+            if down {
+                order.reverse();
+            }
+            let count = write(&page, 2, order.into_iter());
+            prop_assert_eq!(page.word(2), 0);
+            let banks: Vec<_> = (0..64).filter(|bank| page.word(3) >> bank & 1 != 0).collect();
+            prop_assert_eq!(banks.len(), count);
+            let mut decoded = BTreeSet::new();
+            for (place, bank) in banks.into_iter().enumerate() {
+                let word = page.word(4 + place);
+                prop_assert!(word != 0);
+                decoded.extend((0..64).filter(|bit| word >> bit & 1 != 0).map(|bit| 64 * bank + bit));
+            }
+            prop_assert_eq!(decoded, vps);
+        }
+    }
+}

@@ -100,3 +100,49 @@ fn is_kvm<R: CpuIdReader>(cpuid: &R, base: u32) -> bool {
     let leaf = cpuid.cpuid1(base);
     (leaf.ebx, leaf.ecx, leaf.edx) == (0x4b4d_564b, 0x564b_4d56, 0x4d)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::x86_64::courier::leaves::recorded::{
+        BARE_METAL, KVM_BEHIND_HYPER_V, Leaves, PLAIN_KVM,
+    };
+
+    #[test]
+    fn a_guest_of_kvm() {
+        let features = KvmFeatures::from_cpuid(&PLAIN_KVM);
+        let expected = KvmFeatures {
+            present: true,
+            steal_time: true,
+            flush_on_entry: true,
+            realtime: false,
+        };
+        assert_eq!(features, expected);
+        assert_eq!(features.check(2), Ok(()));
+        assert_eq!(features.check(1), Err(KvmMissing::OneCpu));
+    }
+
+    #[test]
+    fn at_another_leaf_with_the_hint() {
+        let features = KvmFeatures::from_cpuid(&KVM_BEHIND_HYPER_V);
+        assert!(features.present && features.realtime);
+        assert_eq!(features.check(2), Err(KvmMissing::Realtime));
+    }
+
+    #[test]
+    fn no_hypervisor_or_another_one() {
+        let nothing = KvmFeatures::default();
+        assert_eq!(KvmFeatures::from_cpuid(&BARE_METAL), nothing);
+        // "XenVMMXenVMM"
+        let xen = Leaves(&[
+            (1, [0, 0, 1 << 31, 0]),
+            (
+                0x4000_0000,
+                [0x4000_0005, 0x566e_6558, 0x6558_4d4d, 0x4d4d_566e],
+            ),
+            (0x4000_0001, [0x0004_0011, 0, 0, 0]),
+        ]);
+        assert_eq!(KvmFeatures::from_cpuid(&xen), nothing);
+        assert_eq!(nothing.check(2), Err(KvmMissing::NotKvm));
+    }
+}
