@@ -35,9 +35,17 @@ pub struct Extras {
     pub workload: fn() -> u64,
     /// On the boot CPU, after the workloads: prints what it has to say.
     pub report: fn(),
-    /// A word of the command line that only this kernel knows, and what to do instead of the workloads when it is
-    /// there, on the boot CPU, with all CPUs online. Whether a read was stale.
-    pub word: Option<(&'static str, fn() -> bool)>,
+    /// Something to do instead of the workloads, if the command line says so.
+    pub instead: Option<Instead>,
+}
+
+/// What a kernel does instead of the workloads.
+#[derive(Clone, Copy, Debug)]
+pub struct Instead {
+    /// The word of the command line that asks for it, which no other kernel knows.
+    pub word: &'static str,
+    /// On the boot CPU, with all CPUs online. Whether a read was stale.
+    pub act: fn() -> bool,
 }
 
 impl Default for Extras {
@@ -47,7 +55,7 @@ impl Default for Extras {
             cpu: || {},
             workload: || 0,
             report: || {},
-            word: None,
+            instead: None,
         }
     }
 }
@@ -77,7 +85,7 @@ pub fn demo_with<F: TlbFlusher<Platform = Kernel>>(
     on_flush_interrupt: fn(),
     extras: Extras,
 ) -> ! {
-    let own_word = extras.word.map_or("", |(word, _)| word);
+    let own_word = extras.instead.map_or("", |instead| instead.word);
     let options = match Options::parse_but_for(cmdline::get(), own_word) {
         Ok(options) => options,
         Err(error) => {
@@ -95,7 +103,7 @@ pub fn demo_with<F: TlbFlusher<Platform = Kernel>>(
             panic!("CPU {cpu}: {error}");
         }
     });
-    if let Some((word, act)) = extras.word
+    if let Some(Instead { word, act }) = extras.instead
         && cmdline::get().split_ascii_whitespace().any(|it| it == word)
     {
         exit(if act() { Exit::Stale } else { Exit::Success })

@@ -9,7 +9,7 @@ use shootdown::x86_64::{
 use spin::Once;
 use x86_kernel::{
     aim,
-    demo::{Extras, demo_with},
+    demo::{Extras, Instead, demo_with},
     host,
     hyperv_guest::{self, HyperVGuest},
     platform::Kernel,
@@ -31,7 +31,10 @@ fn main() -> ! {
         cpu: || hyperv_guest::prepare_cpu(&hypervisor().0),
         report,
         // The counter-proof under a real hypervisor.
-        word: Some(("wrong-vp", wrong_vp)),
+        instead: Some(Instead {
+            word: "wrong-vp",
+            act: wrong_vp,
+        }),
         ..Extras::default()
     };
     demo_with(
