@@ -19,8 +19,8 @@ use crate::{
 };
 
 const ROUNDS: u64 = 40;
-/// Turns for which the lock is held, so that others halt.
-const HOLD: u32 = 60;
+/// The most turns for which the lock is held so that another CPU halts for it.
+const HOLD: u32 = 2000;
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,13 @@ pub fn run<F: TlbFlusher<Platform = Kernel>>(tlb: &F) -> Contention {
             if seen != Ok(shared.value) {
                 stale.fetch_add(1, Relaxed);
             }
+            for _ in 0..HOLD {
+                if lock.is_awaited() {
+                    break;
+                }
+                tlb.poll();
+                spin_loop();
+            }
             let new = frame(shared.value + 1);
             let old = shared.tables.user().unmap(USER_WINDOW);
             shared
@@ -84,10 +91,6 @@ pub fn run<F: TlbFlusher<Platform = Kernel>>(tlb: &F) -> Contention {
             shared.value += 1;
             tlb.flush(&space, Request::range(page)).wait();
             shared.old = old;
-            for _ in 0..HOLD {
-                tlb.poll();
-                spin_loop();
-            }
         }
         barrier.wait(|| {
             tlb.poll();

@@ -59,6 +59,11 @@ impl<T> PvLock<T> {
         self.halts.load(Relaxed)
     }
 
+    /// Whether a CPU waits for it, halted or about to be.
+    pub fn is_awaited(&self) -> bool {
+        self.waiting.load(Acquire) != 0
+    }
+
     /// Takes the lock.
     ///
     /// # Safety
