@@ -76,7 +76,11 @@ pub fn run(options: &Options) -> Result<ExitCode, Failure> {
             match Linux::get(&directory) {
                 Ok(linux) => Runner::Emulated(linux),
                 Err(reason) => {
-                    println!("skipped: a Linux with KVM can't be had: {reason}");
+                    eprintln!("{reason}");
+                    println!(
+                        "skipped: a Linux with KVM can't be had: {}",
+                        last_line(&reason)
+                    );
                     return Ok(ExitCode::from(SKIPPED));
                 }
             }
@@ -134,6 +138,14 @@ pub fn run(options: &Options) -> Result<ExitCode, Failure> {
     };
     println!("test-kvm: {word}");
     Ok(code)
+}
+
+/// The last line that says something: where a tool says why it failed.
+fn last_line(text: &str) -> &str {
+    let mut lines = text.lines().rev().map(str::trim);
+    lines
+        .find(|line| !line.is_empty())
+        .unwrap_or("no reason given")
 }
 
 fn describe(boot: &Boot, verdict: &Verdict, attempt: u32) -> String {
@@ -200,5 +212,19 @@ impl Runner {
                 Ok(finished?)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_line;
+
+    #[test]
+    fn a_reason_is_one_line() {
+        assert_eq!(
+            last_line("`apt` failed:\n    E: no network  \n\n"),
+            "E: no network"
+        );
+        assert_eq!(last_line(""), "no reason given");
     }
 }
