@@ -113,6 +113,7 @@ fn run_step(step: &Step, label: &str) -> Outcome {
         && finished.ended == Ended::Status(status.into())
     {
         let reason = finished.stdout.lines().last().unwrap_or("no reason given");
+        let reason = reason.strip_prefix("skipped: ").unwrap_or(reason);
         return Outcome::skipped(reason.to_string());
     }
     match step.counting {
