@@ -43,7 +43,7 @@ pub const INCONCLUSIVE: u8 = 3;
 pub const SKIPPED: u8 = 77;
 
 /// How long all guests together may take, the start of the emulated machine included.
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(360);
 /// How often an inconclusive boot is tried.
 const ATTEMPTS: u32 = 3;
 

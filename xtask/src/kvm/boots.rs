@@ -65,7 +65,7 @@ pub const BOOTS: [Boot; 5] = [
         kernel: "kvm_pv",
         features: "",
         cpus: OVERCOMMITTED,
-        words: "rounds=1",
+        words: "rounds=3",
         shows: Shows::MarksKept,
     },
     Boot {
@@ -103,7 +103,7 @@ pub const BOOTS: [Boot; 5] = [
 ];
 
 /// How long a guest may run, in seconds.
-const LIMIT: u32 = 90;
+const LIMIT: u32 = 150;
 
 /// The program for a shell that boots the guests. `kernels` is where they are, by the names of their backends, `work`
 /// an empty directory.
@@ -191,11 +191,11 @@ mod tests {
             panic!("{boots:?}")
         };
         assert!(
-            line.starts_with("boot kvm_pv 90 0:1,1:1,2:2,3:2 "),
+            line.starts_with("boot kvm_pv 150 0:1,1:1,2:2,3:2 "),
             "{line}"
         );
         assert!(
-            line.ends_with("-append 'cpus=4 rounds=1' -kernel '/a b/kvm_pv'"),
+            line.ends_with("-append 'cpus=4 rounds=3' -kernel '/a b/kvm_pv'"),
             "{line}"
         );
     }
