@@ -1,6 +1,6 @@
 //! `cargo xtask demo`.
 
-mod counts;
+pub mod counts;
 mod phases;
 mod table;
 mod verdict;
@@ -101,7 +101,13 @@ fn boot(
     );
     progress.end();
     let finished = finished?;
-    let counts = counts::find(kernel, options.cpus, &finished.stdout);
+    let counts =
+        counts::find(kernel, options.cpus, &finished.stdout).and_then(|counts| {
+            match counts.numbers.idle_guest().filter(|_| kernel.guest) {
+                Some(reason) => Err(reason),
+                None => Ok(counts),
+            }
+        });
     let report = Report::of(kernel.arch, finished.ended);
     let verdict = verdict::judge(report, &counts, broken).map_err(|reason| {
         let line = machine.shell_line(&elf, &words);

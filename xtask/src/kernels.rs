@@ -15,6 +15,8 @@ pub struct Kernel {
     pub package: &'static str,
     /// The ways to break its flush, as words of its command line.
     pub breaks: &'static [&'static str],
+    /// Whether it is a guest of a hypervisor, which it plays itself where there is none.
+    pub guest: bool,
 }
 
 const X86_64: &str = "shootdown-examples-x86_64";
@@ -30,30 +32,49 @@ pub const KERNELS: &[Kernel] = &[
         backend: "ipi",
         package: X86_64,
         breaks: BREAK_ALL,
+        guest: false,
     },
     Kernel {
         arch: Arch::X86_64,
         backend: "concurrent_ipi",
         package: X86_64,
         breaks: BREAK_ALL,
+        guest: false,
     },
     Kernel {
         arch: Arch::X86_64,
         backend: "invlpgb",
         package: X86_64,
         breaks: &["break-flush", "break-flush=invlpgb", "break-flush=tlbsync"],
+        guest: false,
+    },
+    Kernel {
+        arch: Arch::X86_64,
+        backend: "kvm_pv",
+        package: X86_64,
+        breaks: BREAK_ALL,
+        guest: true,
+    },
+    Kernel {
+        arch: Arch::X86_64,
+        backend: "hyperv",
+        package: X86_64,
+        breaks: BREAK_ALL,
+        guest: true,
     },
     Kernel {
         arch: Arch::Aarch64,
         backend: "broadcast",
         package: AARCH64,
         breaks: BREAK_ALL,
+        guest: false,
     },
     Kernel {
         arch: Arch::Aarch64,
         backend: "local",
         package: AARCH64,
         breaks: BREAK_ALL,
+        guest: false,
     },
 ];
 
@@ -108,6 +129,14 @@ pub fn select(arch: Option<Arch>, backend: Option<&str>) -> Result<Vec<&'static 
         )));
     }
     Ok(selected)
+}
+
+/// The kernel of a backend.
+///
+/// # Errors
+/// If there is none.
+pub fn named(backend: &str) -> Result<&'static Kernel, Failure> {
+    select(None, Some(backend)).map(|kernels| kernels[0])
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub struct Options {
     pub break_flush: bool,
     /// Skip this instruction alone (`break-flush=invlpgb`, `break-flush=tlbsync`); `break_flush` is set as well.
     pub skipped: Option<Skipped>,
+    /// Measure what a flush costs instead (`cost`), where a kernel can.
+    pub cost: bool,
 }
 
 /// An instruction that a counter-proof skips while all others are executed.
@@ -34,6 +36,7 @@ impl Default for Options {
             seed: 1,
             break_flush: false,
             skipped: None,
+            cost: false,
         }
     }
 }
@@ -45,8 +48,16 @@ impl Options {
     /// # Errors
     /// [`BadOption`] for an unknown word or a value that is no number.
     pub fn parse(line: &str) -> Result<Self, BadOption<'_>> {
+        Self::parse_but_for(line, "")
+    }
+
+    /// As [`parse`](Self::parse), but `own` is a word that the kernel knows by itself.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_but_for<'a>(line: &'a str, own: &str) -> Result<Self, BadOption<'a>> {
         let mut options = Self::default();
-        for word in line.split_ascii_whitespace() {
+        for word in line.split_ascii_whitespace().filter(|word| *word != own) {
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
             let number = || value.parse::<u64>().map_err(|_| BadOption(word));
             match key {
@@ -59,6 +70,7 @@ impl Options {
                         _ => return Err(BadOption(word)),
                     };
                 }
+                "cost" if value.is_empty() => options.cost = true,
                 "cpus" => options.cpus = Some(number()?.try_into().map_err(|_| BadOption(word))?),
                 "rounds" => options.rounds = number()?.try_into().map_err(|_| BadOption(word))?,
                 "seed" => options.seed = number()?,
@@ -78,7 +90,7 @@ impl fmt::Display for BadOption<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "unknown option {:?}: use cpus=N, rounds=N, seed=N, break-flush, break-flush=INSTRUCTION",
+            "unknown option {:?}: use cpus=N, rounds=N, seed=N, break-flush, break-flush=INSTRUCTION, cost",
             self.0
         )
     }
@@ -101,8 +113,10 @@ mod tests {
                 seed: 99,
                 break_flush: true,
                 skipped: None,
+                cost: false
             }
         );
+        assert!(Options::parse("cost").unwrap().cost);
         assert_eq!(Options::parse("/boot/kernel").unwrap(), Options::default());
     }
 
@@ -132,5 +146,8 @@ mod tests {
         ] {
             assert_eq!(Options::parse(bad), Err(BadOption(bad)));
         }
+        assert_eq!(Options::parse("own"), Err(BadOption("own")));
+        let default = Ok(Options::default());
+        assert_eq!(Options::parse_but_for("own", "own"), default);
     }
 }

@@ -29,6 +29,8 @@ pub struct Report {
     pub ipis_sent: u64,
     /// Interrupts spared: the CPU was lazy, had another space loaded, or had one coming.
     pub ipis_elided: u64,
+    /// Those of them that were spared since the hypervisor flushes the CPU.
+    pub by_host: u64,
     /// Flushes the hardware broadcast.
     pub broadcasts: u64,
     /// Flushes of this CPU alone.
@@ -38,7 +40,7 @@ pub struct Report {
 }
 
 impl Report {
-    fn numbers(&self) -> [(&'static str, u64, &'static str); 12] {
+    fn numbers(&self) -> [(&'static str, u64, &'static str); 13] {
         [
             ("cpus", self.cpus, "CPUs that took part"),
             (
@@ -72,6 +74,11 @@ impl Report {
                 "ipis_elided",
                 self.ipis_elided,
                 "interrupts spared: the CPU was lazy, elsewhere, or had one coming",
+            ),
+            (
+                "by_host",
+                self.by_host,
+                "those of them that were left to the hypervisor",
             ),
             (
                 "broadcasts",
@@ -158,7 +165,7 @@ mod tests {
         assert_eq!(
             report.json().to_string(),
             "{\"arch\":\"x86_64\",\"backend\":\"ipi\",\"cpus\":4,\"flushes\":5,\"remote\":0,\"pages\":0,\"reads\":0,\
-             \"migrations\":0,\"stale\":0,\"ipis_sent\":0,\"ipis_elided\":0,\"broadcasts\":0,\"local\":0,\"full\":6}"
+             \"migrations\":0,\"stale\":0,\"ipis_sent\":0,\"ipis_elided\":0,\"by_host\":0,\"broadcasts\":0,\"local\":0,\"full\":6}"
         );
     }
 
@@ -170,7 +177,7 @@ mod tests {
         }
         .table()
         .to_string();
-        assert_eq!(table.lines().count(), 13);
+        assert_eq!(table.lines().count(), 14);
         assert!(
             table
                 .lines()

@@ -68,6 +68,7 @@ pub(crate) fn outcome<M: Machine>(machine: &M, backend: &'static str, tally: &Ta
         stale: tally.stale(),
         ipis_sent: counters.ipis_sent,
         ipis_elided: counters.ipis_elided(),
+        by_host: counters.elided_by_host,
         broadcasts: counters.broadcasts,
         local: counters.local,
         full: counters.full,

@@ -12,9 +12,9 @@ use shootdown::{
 use shootdown_workload::{Options, Outcome, Phase, Phases, Skipped, run};
 
 use crate::{
-    cmdline,
+    cmdline, cost,
     exit::{Exit, exit},
-    frames,
+    frames, host,
     machine::Pc,
     paging::kernel_root,
     platform::{FLUSH_VECTOR, Kernel},
@@ -49,6 +49,8 @@ pub struct Demo<F: 'static> {
     pub skip: Option<fn(Skipped)>,
     /// Runs the workloads, and notes the phases that are of interest by themselves.
     pub work: fn(&Pc<F>, &'static str, &Options, &mut PhaseList) -> Outcome,
+    /// What it does besides.
+    pub extras: Extras,
 }
 
 impl<F> fmt::Debug for Demo<F> {
@@ -95,6 +97,42 @@ fn skip_invalidations(skip: bool) {
     }
 }
 
+/// What a kernel does besides, each by default nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Extras {
+    /// On the boot CPU, before any CPU is online. Is told how many there will be.
+    pub boot: fn(usize),
+    /// On each CPU, before it comes online.
+    pub cpu: fn(),
+    /// On the boot CPU, before the workloads, with all CPUs online. How many of its reads were stale.
+    pub workload: fn() -> u64,
+    /// On the boot CPU, after the workloads: prints what it has to say.
+    pub report: fn(),
+    /// Something to do instead of the workloads, if the command line says so.
+    pub instead: Option<Instead>,
+}
+
+/// What a kernel does instead of the workloads.
+#[derive(Clone, Copy, Debug)]
+pub struct Instead {
+    /// The word of the command line that asks for it, which no other kernel knows.
+    pub word: &'static str,
+    /// On the boot CPU, with all CPUs online. Whether a read was stale.
+    pub act: fn() -> bool,
+}
+
+impl Default for Extras {
+    fn default() -> Self {
+        Self {
+            boot: |_| {},
+            cpu: || {},
+            workload: || 0,
+            report: || {},
+            instead: None,
+        }
+    }
+}
+
 /// Runs the workloads under `tlb` on as many CPUs as the command line says, prints the report, and ends the run.
 /// `on_flush_interrupt` serves the flush interrupt, `init` initializes the flusher.
 ///
@@ -106,26 +144,38 @@ pub fn demo<F: TlbFlusher<Platform = Kernel>>(
     init: fn(Config) -> Result<(), InitError>,
     on_flush_interrupt: extern "C" fn(),
 ) -> ! {
-    Demo {
-        tlb,
-        backend,
-        config: |_| config(),
-        init,
-        on_flush_interrupt,
-        skip: None,
-        work: |machine, backend, options, _| run(machine, backend, options),
-    }
-    .run()
+    Demo::new(tlb, backend, init, on_flush_interrupt).run()
 }
 
 impl<F: TlbFlusher<Platform = Kernel>> Demo<F> {
+    /// Only the workloads, and every flush with every instruction.
+    pub fn new(
+        tlb: &'static F,
+        backend: &'static str,
+        init: fn(Config) -> Result<(), InitError>,
+        on_flush_interrupt: extern "C" fn(),
+    ) -> Self {
+        Self {
+            tlb,
+            backend,
+            config: |_| config(),
+            init,
+            on_flush_interrupt,
+            skip: None,
+            work: |machine, backend, options, _| run(machine, backend, options),
+            extras: Extras::default(),
+        }
+    }
+
     /// Runs the workloads on as many CPUs as the command line says, prints the report, and ends the run.
     ///
     /// # Panics
     /// When the flusher refuses to be set up, or frames leaked.
     pub fn run(&self) -> ! {
         let Self { tlb, backend, .. } = *self;
-        let options = options();
+        let extras = self.extras;
+        let own_word = extras.instead.map_or("", |instead| instead.word);
+        let options = options(own_word);
         if options.skipped.is_some() && self.skip.is_none() {
             println!("{backend} does not execute the instruction that is to be skipped");
             exit(Exit::Usage)
@@ -135,11 +185,22 @@ impl<F: TlbFlusher<Platform = Kernel>> Demo<F> {
         (self.init)((self.config)(cpus)).expect("the configuration suits this machine");
         traps::set_fast_handler::<FLUSH_VECTOR>(self.on_flush_interrupt);
         let cpus = smp::start(Some(cpus));
+        (extras.boot)(cpus);
         smp::run_on_all(&|cpu| {
+            (extras.cpu)();
             if let Err(error) = tlb.online() {
                 panic!("CPU {cpu}: {error}");
             }
         });
+        if let Some(Instead { word, act }) = extras.instead
+            && cmdline::get().split_ascii_whitespace().any(|it| it == word)
+        {
+            exit(if act() { Exit::Stale } else { Exit::Success })
+        }
+        if options.cost {
+            cost::measure(tlb);
+            exit(Exit::Success)
+        }
         println!(
             "{backend} on {cpus} CPUs, {} rounds, seed {}",
             options.rounds, options.seed
@@ -154,22 +215,26 @@ impl<F: TlbFlusher<Platform = Kernel>> Demo<F> {
             _ if options.break_flush => {
                 println!("the invalidation instructions are skipped: stale reads must show");
                 skip_invalidations(true);
+                host::skip_flushes(true);
             }
             _ => {}
         }
         let mut phases = PhaseList::default();
-        let outcome = (self.work)(&Pc(tlb), backend, &options, &mut phases);
+        let stale_before = (extras.workload)();
+        let mut outcome = (self.work)(&Pc(tlb), backend, &options, &mut phases);
         skip_invalidations(false);
+        host::skip_flushes(false);
         assert_eq!(frames::available(), before, "frames leaked");
         if !phases.all().is_empty() {
             println!("{}", Phases(phases.all()));
         }
-        finish(&options, &outcome, phases.all())
+        outcome.report.stale += stale_before;
+        finish(&options, &outcome, phases.all(), extras.report)
     }
 }
 
-fn options() -> Options {
-    match Options::parse(cmdline::get()) {
+fn options(own_word: &'static str) -> Options {
+    match Options::parse_but_for(cmdline::get(), own_word) {
         Ok(options) => options,
         Err(error) => {
             println!("{error}");
@@ -179,9 +244,10 @@ fn options() -> Options {
 }
 
 /// Prints the report and ends the run.
-fn finish(options: &Options, outcome: &Outcome, phases: &[Phase]) -> ! {
+fn finish(options: &Options, outcome: &Outcome, phases: &[Phase], report: fn()) -> ! {
     println!("{}", outcome.report.table());
     println!("{}", outcome.report.json_with(phases));
+    report();
     if outcome.report.stale > 0 {
         println!(
             "{} of the stale reads were on another CPU than the one that unmapped",

@@ -2,11 +2,17 @@
 
 use shootdown::{
     Space, TlbFlusher,
-    x86_64::{Broadcasting, ConcurrentIpi, Config, InitError, InvlpgbIpi, Ipi, Serial, Tlb},
+    x86_64::{
+        Broadcasting, ConcurrentIpi, Config, InitError, InvlpgbIpi, Ipi, Serial, Tlb,
+        hyperv::HyperV, kvm::Kvm,
+    },
 };
+use spin::Once;
 use x86_kernel::{
     demo::{config, config_of},
+    hyperv_guest::{self, HyperVGuest},
     invlpgb::{self, BroadcastCpu},
+    kvm_guest::{self, KvmGuest},
     platform::{FLUSH_VECTOR, Kernel},
     smp, traps,
 };
@@ -37,6 +43,65 @@ pub trait Backend: TlbFlusher<Platform = Kernel> + 'static {
 
     /// Serves the flush interrupt.
     fn handle_interrupt(&self);
+
+    /// On each CPU, before it comes online; on the boot CPU first.
+    fn prepare_cpu(&self) {}
+}
+
+/// Interrupts, and what the host does for CPUs that are stopped.
+pub type KvmPv = Tlb<Kernel, Kvm<KvmGuest>>;
+/// Hypercalls, and interrupts where they are refused.
+pub type HyperVPv = Tlb<Kernel, HyperV<HyperVGuest>>;
+
+static KVM: KvmPv = Tlb::new();
+static HYPERV: HyperVPv = Tlb::new();
+
+impl Backend for KvmPv {
+    const TLB: &'static Self = &KVM;
+
+    fn init(&self, config: Config) -> Result<(), InitError> {
+        self.init(config)
+    }
+
+    fn handle_interrupt(&self) {
+        self.handle_interrupt();
+    }
+
+    fn prepare_cpu(&self) {
+        static FEATURES: Once<shootdown::x86_64::kvm::KvmFeatures> = Once::new();
+        let features = FEATURES.call_once(|| {
+            let (features, _) = kvm_guest::features();
+            self.courier_ref()
+                .enable(&features, smp::available())
+                .expect("the host has all that is needed");
+            features
+        });
+        kvm_guest::prepare_cpu(features);
+    }
+}
+
+impl Backend for HyperVPv {
+    const TLB: &'static Self = &HYPERV;
+
+    fn init(&self, config: Config) -> Result<(), InitError> {
+        self.init(config)
+    }
+
+    fn handle_interrupt(&self) {
+        self.handle_interrupt();
+    }
+
+    fn prepare_cpu(&self) {
+        static FEATURES: Once<shootdown::x86_64::hyperv::HyperVFeatures> = Once::new();
+        let features = FEATURES.call_once(|| {
+            let (features, _) = hyperv_guest::features();
+            self.courier_ref()
+                .enable(&features, smp::available())
+                .expect("the host has all that is needed");
+            features
+        });
+        hyperv_guest::prepare_cpu(features);
+    }
 }
 
 static IPI: Ipi<Kernel> = Ipi::new();
@@ -127,6 +192,7 @@ pub fn bring_up_first<B: Backend>() -> &'static B {
         .init(B::config())
         .expect("the configuration suits this machine");
     traps::set_handler(FLUSH_VECTOR, || B::TLB.handle_interrupt());
+    B::TLB.prepare_cpu();
     B::TLB.online().expect("the boot CPU comes online");
     B::TLB
 }
@@ -143,6 +209,7 @@ pub fn bring_up<B: Backend>() -> &'static B {
     );
     smp::run_on_all(&|cpu| {
         if cpu != 0 {
+            tlb.prepare_cpu();
             tlb.online().expect("all CPUs are alike");
         }
     });

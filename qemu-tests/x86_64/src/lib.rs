@@ -14,6 +14,7 @@ pub mod lazy;
 pub mod lifecycle;
 pub mod observe;
 pub mod pages;
+pub mod paravirt;
 pub mod promotion;
 pub mod race;
 pub mod refused;

@@ -14,8 +14,8 @@ fn main() -> ! {
 mod tests {
     use flush_cases::{
         Flush,
-        backend::{Global, Policy},
-        emulation, interrupts, kernel, race, space,
+        backend::{Global, HyperVPv, KvmPv, Policy},
+        emulation, interrupts, kernel, paravirt, race, space,
     };
     use shootdown::x86_64::{ConcurrentIpi, Ipi};
     use x86_kernel::platform::Kernel;
@@ -81,6 +81,31 @@ mod tests {
     #[test]
     fn workloads_with_promotions_read_nothing_stale() {
         race::workloads::<Policy>(false);
+    }
+
+    #[test]
+    fn kvm_all_deaf() {
+        interrupts::all_deaf::<KvmPv>();
+    }
+
+    #[test]
+    fn hyperv_all_deaf() {
+        interrupts::all_deaf::<HyperVPv>();
+    }
+
+    #[test]
+    fn kvm_workloads_read_nothing_stale() {
+        race::workloads::<KvmPv>(false);
+    }
+
+    #[test]
+    fn hyperv_workloads_read_nothing_stale() {
+        race::workloads::<HyperVPv>(false);
+    }
+
+    #[test]
+    fn a_contended_lock_reads_nothing_stale() {
+        paravirt::contended_lock(Flush::Done);
     }
 
     #[test]

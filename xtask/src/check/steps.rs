@@ -2,6 +2,7 @@
 
 use super::step::{Step, step};
 use crate::install::SOFTFLOAT;
+use crate::kvm;
 use crate::project;
 use qemu_test_runner::machine::Arch;
 
@@ -39,7 +40,7 @@ fn sources() -> Vec<Step> {
         ("simulator", "-p shootdown-sim --all-targets"),
         (
             "host tools",
-            "-p xtask -p qemu-test-runner -p shootdown-workload -p shootdown-invlpgb-emulation --all-targets",
+            "-p xtask -p qemu-test-runner -p shootdown-workload -p shootdown-invlpgb-emulation -p shootdown-hypervisor-emulation --all-targets",
         ),
         (
             "crate, x86_64",
@@ -93,7 +94,8 @@ fn sources() -> Vec<Step> {
 }
 
 fn host_tests() -> Vec<Step> {
-    let tools = "cargo test --no-fail-fast -p xtask -p qemu-test-runner -p embedded-test-x86 -p shootdown-workload -p shootdown-invlpgb-emulation";
+    let tools = "cargo test --no-fail-fast -p xtask -p qemu-test-runner -p embedded-test-x86 -p shootdown-workload -p shootdown-invlpgb-emulation \
+                 -p shootdown-hypervisor-emulation";
     let loom = project::target().join("loom");
     vec![
         step("tests: crate", 5, "cargo test --no-fail-fast -p shootdown").tests(),
@@ -189,6 +191,9 @@ const X86_SUITE: &[&str] = &[
     "emulation",
     "invlpgb",
     "promotion",
+    "kvm_pv",
+    "hyperv",
+    "paravirt",
     "lifecycle",
     "boot",
     "parallel",
@@ -258,6 +263,12 @@ fn kernels() -> Vec<Step> {
             10,
             &format!("{demo} --break-flush"),
         ),
+        step(
+            "guests of a real KVM",
+            30,
+            "cargo run --quiet -p xtask -- test-kvm",
+        )
+        .may_skip(kvm::SKIPPED),
     ]
 }
 

@@ -38,7 +38,7 @@ impl Row {
 type Line = (&'static str, fn(&Numbers) -> u64, &'static str);
 
 /// A line's title, its number, and what it means.
-const LINES: [Line; 12] = [
+const LINES: [Line; 13] = [
     ("cpus", |n| n.cpus, "CPUs that took part"),
     (
         "flushes",
@@ -74,7 +74,12 @@ const LINES: [Line; 12] = [
     (
         "ipis_elided",
         |n| n.ipis_elided,
-        "interrupts spared: CPU lazy, in another space, or told before",
+        "interrupts spared: CPU lazy, in another space, told before, or left to the host",
+    ),
+    (
+        "by_host",
+        |n| n.by_host,
+        "those of them that the hypervisor saw to",
     ),
     (
         "broadcasts",

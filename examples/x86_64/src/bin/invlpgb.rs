@@ -4,7 +4,11 @@
 #![no_std]
 #![no_main]
 
-use x86_kernel::{crowds, demo::Demo, invlpgb, println};
+use x86_kernel::{
+    crowds,
+    demo::{Demo, Extras},
+    invlpgb, println,
+};
 
 x86_kernel::entry!(main);
 x86_kernel::panic_to_exit!();
@@ -33,6 +37,7 @@ fn main() -> ! {
         on_flush_interrupt: serve,
         skip: Some(crowds::skip),
         work: crowds::work,
+        extras: Extras::default(),
     }
     .run()
 }
