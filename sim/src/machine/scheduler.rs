@@ -98,6 +98,11 @@ impl Machine {
         self.cpus[cpu].state == State::Runnable && !self.is_out(cpu)
     }
 
+    /// Whether a vCPU that is preempted waits for nothing else. One that waits in vain goes on to when it is let in.
+    fn can_any_come_back(&self) -> bool {
+        (0..self.cpus.len()).any(|cpu| self.is_out(cpu) && self.cpus[cpu].state == State::Runnable)
+    }
+
     /// Counts a scheduling point of the running CPU.
     fn arrive(&mut self) {
         self.tally.steps += 1;
@@ -124,9 +129,8 @@ impl Machine {
                 return Next::GoOn;
             }
             let options = self.options();
-            let possible =
-                options.runnable | options.drain | options.deliver | options.effect | options.host;
-            if must && possible == 0 {
+            let possible = options.runnable | options.drain | options.deliver | options.effect;
+            if must && possible == 0 && !self.can_any_come_back() {
                 let stuck: Vec<usize> = self
                     .cpus
                     .iter()

@@ -250,6 +250,22 @@ fn halts_while(other: impl Fn() + 'static) -> Option<String> {
 }
 
 #[test]
+fn preemptions_do_not_hide_a_deadlock() {
+    for seed in 0..50 {
+        let (mut machine, _) = machine(Kind::Kvm, 2);
+        machine.chooser = Chooser::random(seed, None);
+        let bodies = (0..2).map(|cpu: usize| {
+            Box::new(move || {
+                with(|m| m.cpus[cpu].interrupts_on = false);
+                halt(false);
+            }) as Box<dyn FnOnce()>
+        });
+        let failure = run(machine, calls(), bodies.collect()).failure;
+        assert!(failure.is_some_and(|failure| failure.contains("deadlock")));
+    }
+}
+
+#[test]
 fn a_cpu_that_halts_with_interrupts_off_needs_a_kick() {
     assert_eq!(halts_while(|| kick(0)), None);
     let interrupt = || {
