@@ -95,6 +95,10 @@ branches! {
     KernelBroadcast,
     /// INVLPGB: a space got a global PCID.
     Promoted,
+    /// INVLPGB: a lazy CPU kept a space in transition.
+    PromotionLeft,
+    /// INVLPGB: a later flush ended a transition.
+    PromotionEndedLater,
     /// INVLPGB: another CPU was promoting the space already.
     PromotionLost,
     /// INVLPGB: no global PCID was left for a space.

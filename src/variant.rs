@@ -181,6 +181,10 @@ variants! {
     TransitionClearedEarly,
     /// INVLPGB: a space in transition is flushed without its global PCID.
     TransitionNotBroadcast,
+    /// INVLPGB: a promotion waits for lazy CPUs, which may be halted until the promoter gives back a lock.
+    PromotionWaitsForLazy,
+    /// INVLPGB: a space counts as settled while a lazy CPU has it with its own PCID.
+    PromotionForgetsLazy,
     /// INVLPGB: a promotion does not wait for CPUs between two spaces.
     PromotionSkipsSwitching,
 }

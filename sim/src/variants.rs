@@ -124,6 +124,8 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::TransitionClearedEarly, Simulator(INVLPGB)),
     (Broken::TransitionNotBroadcast, Simulator(INVLPGB)),
     (Broken::PromotionSkipsSwitching, Simulator(INVLPGB)),
+    (Broken::PromotionWaitsForLazy, Simulator(INVLPGB)),
+    (Broken::PromotionForgetsLazy, Simulator(INVLPGB)),
     (Broken::ActiveReadEarly, Simulator(ACTIVE_CPU)),
     (Broken::CnpIgnored, Simulator(LOCAL_FIRST)),
     (Broken::GenerationsWrap, Simulator(ARM)),

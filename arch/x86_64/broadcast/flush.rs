@@ -150,10 +150,11 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         {
             I::tlbsync();
         }
-        if let Scope::Space(space) = scope
-            && !reach.targets.is_empty()
-        {
-            self.consider_promotion(broadcast, space, reach);
+        if let Scope::Space(space) = scope {
+            if !reach.targets.is_empty() {
+                self.consider_promotion(broadcast, space, reach);
+            }
+            self.consider_settling(space);
         }
     }
 }

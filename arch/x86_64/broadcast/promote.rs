@@ -7,7 +7,7 @@ use crate::{
     atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
     coverage::{Branch, took},
     flusher::{Scope, address},
-    platform::{IpiPlatform, IrqsOff, Pin},
+    platform::{IpiPlatform, IrqsOff, Patience, Pin},
     slot::{CpuSlot, Loaded},
     space::Space,
     variant::{Broken, broken},
@@ -57,8 +57,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     ///
     /// The transition is an ordinary request. First the PCID is made known (`in transition`), then a new generation is
     /// announced; a CPU that reads the generation afterwards, in a switch or to serve, finds the PCID and moves to it,
-    /// and all others are told and waited for, lazy ones and those between two spaces included. Then no CPU runs the space
-    /// with a PCID of its own, and the space is settled. Linux walks the CPUs on each flush instead until none
+    /// and all others are told and waited for, those between two spaces included. Then no CPU runs the space
+    /// with a PCID of its own, and the space is settled. A lazy CPU is told and not waited for; if it has not left by then,
+    /// a later flush settles the space. Linux walks the CPUs on each flush instead until none
     /// is left (`finish_asid_transition`, arch/x86/mm/tlb.c).
     ///
     /// # Errors
@@ -172,19 +173,87 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
                 _ => Ok(()),
             };
         }
+        self.settle(space, pcid);
+        Ok(())
+    }
+
+    /// Ends the transition of `space`, which the caller has begun or taken over: every CPU that runs it moves to `pcid`.
+    ///
+    /// A lazy CPU is told but not waited for, since it may be halted until the caller gives back a lock. While one still has
+    /// the space with its own PCID, where freed tables must reach it, the space stays in transition; a later flush
+    /// tries again.
+    fn settle(&self, space: &Space<W>, pcid: u16) {
+        let transition = Tag::in_transition(pcid);
         let mut reach = Reach::<W>::default();
         let generation = self.announce_promotion(space, &mut reach);
         if broken(Broken::TransitionClearedEarly) {
             space.tag.store(Tag::settled(pcid).0, Release);
         }
+        reach.everyone = broken(Broken::PromotionWaitsForLazy);
         self.wait_for(Scope::Space(space), generation, &reach);
-        took(Branch::Promoted);
+        let lazy = reach
+            .targets
+            .iter()
+            .any(|cpu| self.stays_behind(cpu, space, generation));
+        let ended = if lazy && !broken(Broken::PromotionForgetsLazy) {
+            took(Branch::PromotionLeft);
+            Tag::left(pcid)
+        } else {
+            took(Branch::Promoted);
+            Tag::settled(pcid)
+        };
         // Release: every CPU has moved before others see it settled. If the space has retired meanwhile, its PCID has
         // been given back, and nothing is to be done.
         let _ = space
             .tag
-            .compare_exchange(transition, Tag::settled(pcid).0, AcqRel, Relaxed);
-        Ok(())
+            .compare_exchange(transition.0, ended.0, AcqRel, Relaxed);
+    }
+
+    /// Whether `cpu` is lazy in `space` with entries older than `generation`, and so with its own PCID. One that is on its
+    /// way from there has the old root loaded until it has decided.
+    fn stays_behind(&self, cpu: usize, space: &Space<W>, generation: u64) -> bool {
+        let seen = &P::slot(cpu).seen;
+        let mut patience = Patience::default();
+        loop {
+            let loaded = Loaded(seen.loaded.load(Acquire));
+            if loaded == Loaded::lazy(space.id) {
+                return seen.generation.load(Acquire) < generation;
+            }
+            if loaded != Loaded::SWITCHING {
+                return false;
+            }
+            if !self.serve_pending() {
+                patience.turn::<P>(cpu);
+            }
+        }
+    }
+
+    /// After a flush: ends a transition that was left, once no CPU is lazy in the space.
+    #[inline]
+    pub(super) fn consider_settling(&self, space: &Space<W>) {
+        let tag = Tag(space.tag.load(Relaxed));
+        if let Some(pcid) = tag.left_pcid() {
+            self.settle_left(space, tag, pcid);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_left(&self, space: &Space<W>, tag: Tag, pcid: u16) {
+        let mut lazy = false;
+        space.cpus.for_each(|cpu| {
+            let loaded = Loaded(P::slot(cpu).seen.loaded.load(Relaxed));
+            lazy |= loaded == Loaded::lazy(space.id);
+        });
+        let claimed = !lazy
+            && space
+                .tag
+                .compare_exchange(tag.0, Tag::in_transition(pcid).0, AcqRel, Relaxed)
+                .is_ok();
+        if claimed {
+            took(Branch::PromotionEndedLater);
+            self.settle(space, pcid);
+        }
     }
 
     /// The middle of a promotion: tells every CPU that may run `space` with its own PCID.
@@ -205,8 +274,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         let me = P::current_cpu();
         // Also if the space has retired: the promotion then ends, for whoever waits for it, with nobody to tell.
         let generation = space.domain.advance_always(I::barrier_after_rmw);
-        // A lazy CPU keeps old entries in a PCID of its own; it leaves the space.
-        reach.everyone = true;
+        // A lazy CPU keeps old entries in a PCID of its own; told, it leaves the space.
         space.cpus.for_each(|cpu| {
             if cpu == me {
                 return;

@@ -110,6 +110,8 @@ impl BackendKind {
             | B::KernelBroadcast
             | B::Promoted
             | B::PromotionLost
+            | B::PromotionLeft
+            | B::PromotionEndedLater
             | B::PromotionRefused
             | B::PcidReset
             | B::MovedAtServe
