@@ -11,11 +11,12 @@ use crate::{
     cpus::CpuMask,
     domain::Domain,
     private::Private,
+    slot::Loaded,
 };
 
-/// Ids are never reused: a slot that remembers one can't take a new space for an old one. 62 bits, since two more
-/// say how it is loaded.
-static NEXT_ID: NativeU64 = NativeU64::new(1);
+/// Ids are never reused: a slot that remembers one can't take a new space for an old one. 63 bits,
+/// since the sign says how it is loaded.
+static NEXT_ID: NativeU64 = NativeU64::new(Loaded::FIRST_ID);
 
 /// An address space: its id, its root table, its generation, and the set of CPUs that may hold its translations.
 ///
@@ -30,7 +31,8 @@ pub struct Space<const W: usize = 1> {
     pub(crate) domain: Domain,
     pub(crate) id: u64,
     pub(crate) root: u64,
-    /// A hardware tag that is the same on all CPUs: on arm64 the generation and the ASID, 0 if it has none.
+    /// A hardware tag that is the same on all CPUs: on arm64 the generation and the ASID, on x86_64 the global PCID and
+    /// its state; 0 if it has none.
     pub(crate) tag: AtomicU64,
     /// The CPUs that may hold translations of this space: set by each CPU when it loads the space, cleared by
     /// the CPU itself when it is asked to trim.
@@ -82,7 +84,8 @@ impl<const W: usize> Space<W> {
     }
 
     /// The hardware tag, where the architecture has one for a space on all CPUs: the ASID on arm64, which changes at
-    /// rollovers unless the space is shared with a device; 0 if the space has none (yet).
+    /// rollovers unless the space is shared with a device; on x86_64 the global PCID, which some CPUs may not use yet.
+    /// 0 if the space has none (yet).
     pub fn tag(&self) -> u16 {
         self.tag.load(Acquire) as u16
     }
@@ -96,7 +99,8 @@ impl<const W: usize> Space<W> {
     ///
     /// Whoever finds an entry already cleared and relies on its translation being gone asks this, after reading
     /// the entry: if true, the translation may still be in some TLB, and the caller must flush itself
-    /// before it relies on it.
+    /// before it relies on it: as [freed tables](crate::Request::tables_freed) if the entry was that of a table, for a
+    /// flush of pages need not reach paging-structure caches (`TLBI VALE1IS`, a hypervisor's list of addresses).
     pub fn flush_pending(&self) -> bool {
         // gatherer                     caller
         // gathers += 1                 reads the entry: cleared

@@ -89,6 +89,22 @@ variants! {
     RetireTrimKept,
     /// A trim request is posted without a look at retirement.
     TrimPostedLate,
+    /// KVM: a vCPU that is not running is marked by a plain store.
+    PreemptedPlainStore,
+    /// KVM: a vCPU that is not running is skipped but not marked.
+    PreemptedSkippedUnmarked,
+    /// KVM: a vCPU is skipped though it came back before it was marked.
+    PreemptedResultIgnored,
+    /// A CPU that was reached without its own doing is taken to have served.
+    ElidedAdvances,
+    /// A waiting CPU sets a flag in the host's byte instead of being lazy, as was posted for KVM.
+    WaitAsPosted,
+    /// Hyper-V: a virtual processor above 63 in a mask of 64.
+    HypervNonExWide,
+    /// Hyper-V: a list of one entry more than the input page has room for.
+    HypervListLong,
+    /// Hyper-V: a list that the host has left unfinished is taken for done.
+    HypervRepsNotResumed,
     /// arm64: no full barrier between retirement and the look at what CPUs have loaded.
     NoRetireBarrier,
     /// The batch forgets all members but the last.
@@ -147,6 +163,30 @@ variants! {
     NoRepeat,
     /// arm64: no barrier between marking a space as shared and the start of the device.
     NoShareBarrier,
+    /// INVLPGB: the count of extra pages is one too small.
+    InvlpgbShort,
+    /// INVLPGB: no fence between the page-table change and the first one.
+    NoFenceBeforeInvlpgb,
+    /// INVLPGB: no TLBSYNC.
+    NoTlbsync,
+    /// INVLPGB: TLBSYNC runs on another CPU than its INVLPGBs.
+    TlbsyncElsewhere,
+    /// INVLPGB: a PCID that was given back is given away without a flush in between.
+    PcidReusedEarly,
+    /// INVLPGB: where no PCID is left a space gets another space's.
+    PcidAliased,
+    /// INVLPGB: a retiring space's PCID is given back before lazy CPUs have left.
+    PcidReleasedEarly,
+    /// INVLPGB: a space counts as settled while CPUs run it with their own PCIDs.
+    TransitionClearedEarly,
+    /// INVLPGB: a space in transition is flushed without its global PCID.
+    TransitionNotBroadcast,
+    /// INVLPGB: a promotion waits for lazy CPUs, which may be halted until the promoter gives back a lock.
+    PromotionWaitsForLazy,
+    /// INVLPGB: a space counts as settled while a lazy CPU has it with its own PCID.
+    PromotionForgetsLazy,
+    /// INVLPGB: a promotion does not wait for CPUs between two spaces.
+    PromotionSkipsSwitching,
 }
 
 #[cfg(any(loom, feature = "_sim"))]

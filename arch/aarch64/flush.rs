@@ -148,11 +148,13 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             }
             Where::Here => {
                 counters.local.add(1);
-                counters.local_tables.add(u64::from(request.reaches_lazy()));
+                counters
+                    .local_tables()
+                    .add(u64::from(request.reaches_lazy()));
             }
             Where::Nowhere => {
                 counters.local.add(1);
-                counters.elided_unused.add(1);
+                counters.elided_unused().add(1);
             }
         }
     }

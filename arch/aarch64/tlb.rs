@@ -14,6 +14,7 @@ use super::{
 use crate::{
     asid::{Asids, TooManyPins},
     atomic::{Ordering::Relaxed, const_unless_loom},
+    counters::Architecture,
     error::{OnlineError, RetireError, SpaceError},
     flusher::{Needed, Outer, Scope, TlbFlusher, address, not_online},
     paging::Paging,
@@ -141,6 +142,8 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
 {
     type Platform = P;
     type Reach = Reach;
+
+    const ARCHITECTURE: Architecture = Architecture::Aarch64;
 
     fn paging(&self) -> Paging {
         self.settings.paging()

@@ -11,9 +11,19 @@
 //!         another space, or lazy
 //! ```
 //!
-//! [`Ipi`] and [`ConcurrentIpi`] name a courier; [`Auto`] chooses at start-up.
+//! Where the CPU broadcasts (INVLPGB), spaces that many CPUs run, and the kernel's mappings, need no interrupt:
+//!
+//! ```text
+//!   page table changed, MFENCE
+//!   INVLPGB of the global PCID ── hardware ──▶  entries dropped
+//!   wait: TLBSYNC on the same CPU
+//! ```
+//!
+//! [`Ipi`], [`ConcurrentIpi`] and [`InvlpgbIpi`] name a courier; [`Auto`] chooses at start-up.
 
 mod announce;
+mod broadcast;
+mod carry;
 mod config;
 mod control;
 mod courier;
@@ -25,6 +35,7 @@ mod instructions;
 #[cfg(target_arch = "x86_64")]
 mod leaf;
 mod lifecycle;
+mod msrs;
 mod page_range;
 mod payload;
 mod pcid;
@@ -35,9 +46,13 @@ mod tlb;
 mod trim;
 mod trim_mail;
 mod wait;
+mod waiting;
 
+pub use broadcast::{Broadcast, Broadcasting, GlobalError, Invlpgb, InvlpgbFlags, PcidUse};
 pub use config::{Config, InitError, Isolation};
-pub use courier::{Any, Concurrent, Courier, CourierKind, Serial};
+pub use courier::{
+    Any, Carried, Concurrent, Courier, CourierKind, Errand, ErrandScope, Serial, hyperv, kvm,
+};
 #[cfg(target_arch = "x86_64")]
 pub use detect::detect;
 pub use detect::{Features, GlobalInvlpg};
@@ -46,4 +61,5 @@ pub use instructions::{Instructions, InvpcidKind};
 #[cfg(all(target_arch = "x86_64", feature = "_counterproof"))]
 #[doc(hidden)]
 pub use leaf::skip_invalidations;
-pub use tlb::{Auto, ConcurrentIpi, Hardware, Ipi, Tlb};
+pub use msrs::Msrs;
+pub use tlb::{Auto, ConcurrentIpi, Hardware, InvlpgbIpi, Ipi, Tlb};

@@ -3,16 +3,18 @@
 use core::marker::PhantomData;
 
 use super::{
-    Any, Concurrent, Config, Courier, CourierKind, InitError, Instructions, Serial,
+    Any, Broadcasting, Concurrent, Config, Courier, CourierKind, Errand, InitError, Instructions,
+    Serial,
     config::{ROOT_MASK, Settings},
     entry::needs_flush,
 };
 use crate::{
     atomic::{Ordering::Relaxed, const_unless_loom},
+    counters::Architecture,
     cpus::CpuMask,
     domain::Domain,
     error::{OnlineError, RetireError, SpaceError},
-    flusher::{Needed, Outer, Scope, TlbFlusher, address, not_online},
+    flusher::{Needed, Outer, Scope, TlbFlusher, Waiting, address, not_online},
     paging::Paging,
     platform::{IpiPlatform, IrqsOff},
     private::Private,
@@ -53,11 +55,22 @@ pub type Ipi<P, I = Hardware, const W: usize = 1> = Tlb<P, Serial, I, W>;
 /// See [`Tlb`] and [`TlbFlusher`].
 pub type ConcurrentIpi<P, I = Hardware, const W: usize = 1> = Tlb<P, Concurrent, I, W>;
 
-/// The courier is chosen at start-up: concurrent interrupts, unless said otherwise.
+/// Broadcast invalidation (INVLPGB) for the kernel and for spaces that many CPUs run, concurrent interrupts for the others.
+///
+/// See [`Tlb`] and [`TlbFlusher`].
+pub type InvlpgbIpi<P, I = Hardware, const W: usize = 1> = Tlb<P, Broadcasting<Concurrent>, I, W>;
+
+/// The courier is chosen at start-up, by what the CPU offers unless said otherwise: INVLPGB, or concurrent interrupts.
 pub type Auto<P, I = Hardware, const W: usize = 1> = Tlb<P, Any, I, W>;
 
 impl<P: IpiPlatform, I: Instructions, const W: usize> Auto<P, I, W> {
-    /// Chooses the courier by hand.
+    /// Chooses the courier by hand, before `init`. The two that interrupt may also be exchanged for each other
+    /// later.
+    ///
+    /// # Panics
+    ///
+    /// If the choice comes after `init` and either the old or the new courier broadcasts: spaces might have global
+    /// PCIDs, or CPUs their own.
     pub fn choose(&self, kind: CourierKind) {
         self.courier.choose(kind);
     }
@@ -94,29 +107,33 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     ///
     /// # Errors
     ///
-    /// See [`InitError`].
+    /// See [`InitError`]; nothing was configured then.
     pub fn init(&self, config: Config) -> Result<(), InitError> {
-        self.settings.set(&config)
+        self.courier.check(&config)?;
+        self.settings
+            .set(&config, || self.courier.configure(&config))
+    }
+
+    /// The courier, to set it up.
+    pub const fn courier_ref(&self) -> &C {
+        &self.courier
     }
 
     /// The handler of the flush interrupt. Call it with interrupts off, as interrupt gates leave them; acknowledge the
     /// interrupt before or after. Spurious calls are harmless.
     #[inline]
     pub fn handle_interrupt(&self) {
-        let me = P::current_cpu();
-        self.serve(P::slot(me), me);
+        self.serve(P::own_slot());
     }
 
     /// This CPU's slot, which must be online.
     #[inline(always)]
-    pub(super) fn my_slot(&self, call: &str) -> (&'static CpuSlot, usize, Loaded) {
-        let me = P::current_cpu();
-        let my = P::slot(me);
-        let loaded = Loaded(my.seen.loaded.load(Relaxed));
+    pub(super) fn my_slot(&self, call: &str) -> &'static CpuSlot {
+        let my = P::own_slot();
         if my.seen.flusher.get() != address(self) {
-            not_online(call, me);
+            not_online(call, P::current_cpu());
         }
-        (my, me, loaded)
+        my
     }
 }
 
@@ -125,6 +142,8 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
 {
     type Platform = P;
     type Reach = Reach<W>;
+
+    const ARCHITECTURE: Architecture = Architecture::X86;
 
     fn paging(&self) -> Paging {
         self.settings.mode().paging()
@@ -170,6 +189,17 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
         unsafe { self.leave_lazy(outer, space) }
     }
 
+    #[inline]
+    fn wait_enter(&self) -> Waiting {
+        self.enter_wait()
+    }
+
+    #[inline]
+    unsafe fn wait_leave(&self, waiting: Waiting) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.leave_wait(waiting) }
+    }
+
     fn flush_local(&self, addr: u64) {
         I::invlpg(addr);
     }
@@ -190,7 +220,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
 
     #[inline]
     fn user_access_ok(&self) -> bool {
-        let loaded = Loaded(P::slot(P::current_cpu()).seen.loaded.load(Relaxed));
+        let loaded = Loaded(P::own_slot().seen.loaded.load(Relaxed));
         loaded.is_used() || (broken(Broken::NmiDuringSwitch) && loaded == Loaded::SWITCHING)
     }
 
@@ -210,28 +240,34 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
     #[inline]
     fn start(&self, scope: Scope<'_, W>, request: &Request, reach: &mut Reach<W>) -> u64 {
         let _irqs = IrqsOff::<P>::new();
-        let (my, me, _) = self.my_slot("flush");
-        let generation = self.announce_to(my, me, scope, request, reach);
-        self.dispatch_to(my, reach);
-        generation
+        let my = self.my_slot("flush");
+        self.start_from(my, scope, request, reach)
     }
 
     #[inline]
     fn announce(&self, scope: Scope<'_, W>, request: &Request, reach: &mut Reach<W>) -> u64 {
         let _irqs = IrqsOff::<P>::new();
-        let (my, me, _) = self.my_slot("flush");
-        self.announce_to(my, me, scope, request, reach)
+        let my = self.my_slot("flush");
+        self.announce_to(my, scope, request, reach)
     }
 
     #[inline]
     fn dispatch(&self, reach: &mut Reach<W>) {
         let _irqs = IrqsOff::<P>::new();
-        let (my, _, _) = self.my_slot("flush");
-        self.dispatch_to(my, reach);
+        let my = self.my_slot("flush");
+        self.dispatch_to(
+            my,
+            reach,
+            |reach| Errand::of_many(reach.kernel, reach.everyone),
+            |reach| self.flush_own(my, reach),
+        );
     }
 
     #[inline]
     fn complete(&self, scope: Scope<'_, W>, generation: u64, reach: &Reach<W>) {
         self.wait_for(scope, generation, reach);
+        if let Some(broadcast) = self.courier.broadcast() {
+            self.complete_broadcast(broadcast, scope, reach);
+        }
     }
 }

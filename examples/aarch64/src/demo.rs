@@ -1,8 +1,10 @@
 //! What the example kernels do: bring the machine up under a policy, run the workloads, report.
 
 use shootdown::TlbFlusher;
+use shootdown::aarch64::Tlb;
 use shootdown::aarch64::policy::Policy;
-use shootdown::aarch64::{Tlb, skip_invalidations};
+#[cfg(feature = "break-flush")]
+use shootdown::aarch64::skip_invalidations;
 use shootdown_workload::{Options, Outcome};
 
 use crate::console::{self, CommandLine};
@@ -24,6 +26,9 @@ pub fn demo<M: Policy>(
     boot::init_cpu(0);
     let line = CommandLine::read(backend);
     let options = Options::parse(line.as_str()).unwrap_or_else(|error| refuse(backend, error));
+    if options.skipped.is_some() {
+        refuse(backend, "there is no such instruction to skip");
+    }
     // Before anything is asked of the firmware, which at EL2 is not where this kernel looks for it.
     tlb.init(platform::config())
         .unwrap_or_else(|error| refuse(backend, error));
@@ -95,6 +100,17 @@ fn finish(options: &Options, outcome: &Outcome) -> ! {
     } else {
         console::EXIT_OK
     })
+}
+
+/// A kernel without the feature is what ships: it can't skip anything.
+#[cfg(not(feature = "break-flush"))]
+fn skip_invalidations(skip: bool) {
+    if skip {
+        refuse(
+            "break-flush",
+            "needs a kernel that is built with the feature of that name",
+        )
+    }
 }
 
 fn refuse(backend: &str, why: impl core::fmt::Display) -> ! {

@@ -1,6 +1,6 @@
 //! The hook behind the crate's atomics: each operation is a scheduling point, then the machine performs it.
 
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::Once;
 
 use shootdown::atomic::{Hook, Location, set_hook};
@@ -72,5 +72,35 @@ impl Hook for Hooked {
             }
             m.note(|_| format!("fence {order:?}   {}", super::stores::short(at)));
         });
+    }
+
+    fn load_byte(&self, byte: &AtomicU8, order: Ordering, at: Location) -> u8 {
+        if !is_running() {
+            return byte.load(order);
+        }
+        point();
+        with(|m| m.load_byte(byte, at))
+    }
+
+    fn store_byte(&self, byte: &AtomicU8, value: u8, order: Ordering, at: Location) {
+        if !is_running() {
+            return byte.store(value, order);
+        }
+        point();
+        with(|m| m.store_byte(byte, value, at));
+    }
+
+    fn rmw_byte(
+        &self,
+        byte: &AtomicU8,
+        update: &mut dyn FnMut(u8) -> Option<u8>,
+        order: Ordering,
+        at: Location,
+    ) -> Result<u8, u8> {
+        if !is_running() {
+            return byte.fetch_update(order, Ordering::Relaxed, update);
+        }
+        point();
+        with(|m| m.update_byte(byte, update, at))
     }
 }
