@@ -5,6 +5,8 @@ use std::sync::Once;
 
 use shootdown::atomic::{Hook, Location, set_hook};
 
+use crate::timed;
+
 use super::{
     current::{is_running, with},
     scheduler::point,
@@ -27,6 +29,9 @@ pub(crate) fn install() {
 
 impl Hook for Hooked {
     fn load(&self, word: &AtomicU64, order: Ordering, at: Location) -> u64 {
+        if timed::is_running() {
+            return timed::load(word);
+        }
         if !is_running() {
             return word.load(order);
         }
@@ -35,6 +40,9 @@ impl Hook for Hooked {
     }
 
     fn store(&self, word: &AtomicU64, value: u64, order: Ordering, at: Location) {
+        if timed::is_running() {
+            return timed::store(word, value, order);
+        }
         if !is_running() {
             return word.store(value, order);
         }
@@ -54,6 +62,9 @@ impl Hook for Hooked {
         order: Ordering,
         at: Location,
     ) -> Result<u64, u64> {
+        if timed::is_running() {
+            return timed::rmw(word, update);
+        }
         if !is_running() {
             return word.fetch_update(order, Ordering::Relaxed, update);
         }
@@ -62,6 +73,9 @@ impl Hook for Hooked {
     }
 
     fn fence(&self, order: Ordering, at: Location) {
+        if timed::is_running() {
+            return timed::fence(order);
+        }
         if !is_running() {
             return fence(order);
         }

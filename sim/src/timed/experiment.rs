@@ -1,0 +1,4 @@
+//! What is measured in virtual time.
+
+pub mod scale;
+pub mod shootdown;
