@@ -92,15 +92,18 @@ impl Clockwork {
         let now = self.cpus[cpu].now;
         let cost = self.lines.touch(&self.costs, line, cpu, now, how);
         self.cpus[cpu].now += cost;
-        if how == Use::Load && !self.cpus[cpu].watched.contains(&line) {
-            self.cpus[cpu].watched.push(line);
+        if how != Use::Store {
+            self.lines.watch(line, cpu);
         }
     }
 
-    /// Wakes the CPUs that wait for a write to the word at `address`.
+    /// Tells the CPUs that have read it of a write to the word at `address`.
     pub(super) fn written(&mut self, address: usize) {
-        let now = self.me().now;
-        for cpu in self.lines.wake(line_of(address)) {
+        let (me, now) = (self.current, self.me().now);
+        for cpu in self.lines.take_watchers(line_of(address)) {
+            if cpu == me {
+                continue;
+            }
             let it = &mut self.cpus[cpu];
             it.changed = true;
             if it.state == State::Parked {

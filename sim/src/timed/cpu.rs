@@ -28,9 +28,7 @@ pub(super) struct Cpu {
     pub pins: u32,
     /// When the flush interrupt arrives, if it is on its way or waiting: one, as in the interrupt controller.
     pub arrival: Option<u64>,
-    /// Lines read since the last turn of a waiting loop.
-    pub watched: Vec<usize>,
-    /// One of them was written since.
+    /// A line that it has read was written since the last turn of a waiting loop.
     pub changed: bool,
     /// Cycles spent in the interrupt handler.
     pub stolen: u64,
@@ -57,7 +55,6 @@ impl Cpu {
             interrupts_on: true,
             pins: 0,
             arrival: None,
-            watched: Vec::new(),
             changed: false,
             stolen: 0,
             interrupts: 0,

@@ -1,4 +1,5 @@
 //! What is measured in virtual time.
 
+pub mod processes;
 pub mod scale;
 pub mod shootdown;

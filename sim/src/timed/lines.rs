@@ -16,8 +16,8 @@ struct Line {
     holders: Vec<u64>,
     /// When the last transfer is over; the next one queues behind it.
     free_at: u64,
-    /// CPUs that are parked until somebody writes here.
-    waiters: Vec<usize>,
+    /// CPUs that have read it since they last looked for changes, one bit each.
+    watchers: Vec<u64>,
 }
 
 /// How an operation uses a line.
@@ -51,12 +51,11 @@ impl Lines {
         how: Use,
     ) -> u64 {
         let line = self.0.entry(line).or_default();
-        let (word, bit) = (cpu / 64, 1 << (cpu % 64));
-        if line.holders.len() <= word {
-            line.holders.resize(word + 1, 0);
-        }
         let hit = match how {
-            Use::Load => line.holders[word] & bit != 0,
+            Use::Load => line
+                .holders
+                .get(cpu / 64)
+                .is_some_and(|word| word >> (cpu % 64) & 1 != 0),
             Use::Store | Use::Update => line.owner == Some(cpu),
         };
         let mut cost = match how {
@@ -78,24 +77,23 @@ impl Lines {
             line.holders.fill(0);
             line.owner = Some(cpu);
         }
-        line.holders[word] |= bit;
+        set(&mut line.holders, cpu);
         cost
     }
 
-    /// Notes that `cpu` waits for a write to the line.
-    pub(super) fn wait(&mut self, line: usize, cpu: usize) {
-        let waiters = &mut self.0.entry(line).or_default().waiters;
-        if !waiters.contains(&cpu) {
-            waiters.push(cpu);
-        }
+    /// Notes that `cpu` wants to know of writes to the line.
+    pub(super) fn watch(&mut self, line: usize, cpu: usize) {
+        set(&mut self.0.entry(line).or_default().watchers, cpu);
     }
 
-    /// The CPUs that waited for a write to the line; they wait no longer.
-    pub(super) fn wake(&mut self, line: usize) -> Vec<usize> {
-        self.0
-            .get_mut(&line)
-            .map(|line| core::mem::take(&mut line.waiters))
-            .unwrap_or_default()
+    /// The CPUs that wanted to know of a write to the line; they have been told then.
+    pub(super) fn take_watchers(&mut self, line: usize) -> Vec<usize> {
+        let Some(line) = self.0.get_mut(&line) else {
+            return Vec::new();
+        };
+        let watchers = bits(&line.watchers).collect();
+        line.watchers.fill(0);
+        watchers
     }
 }
 
@@ -105,7 +103,7 @@ impl Line {
         if let Some(owner) = self.owner {
             return costs.transfer(owner, cpu);
         }
-        let mut others = Bits::of(&self.holders).filter(|holder| *holder != cpu);
+        let mut others = bits(&self.holders).filter(|holder| *holder != cpu);
         let first = others.next();
         match (how, first) {
             (_, None) => costs.memory,
@@ -118,22 +116,26 @@ impl Line {
     }
 }
 
-/// The set bits of a set of words.
-struct Bits;
+/// Sets bit `bit` of a set of words that grows as it must.
+fn set(words: &mut Vec<u64>, bit: usize) {
+    if words.len() <= bit / 64 {
+        words.resize(bit / 64 + 1, 0);
+    }
+    words[bit / 64] |= 1 << (bit % 64);
+}
 
-impl Bits {
-    fn of(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
-        words.iter().enumerate().flat_map(|(index, word)| {
-            let mut left = *word;
-            core::iter::from_fn(move || {
-                (left != 0).then(|| {
-                    let bit = left.trailing_zeros() as usize;
-                    left &= left - 1;
-                    64 * index + bit
-                })
+/// The set bits of a set of words.
+fn bits(words: &[u64]) -> impl Iterator<Item = usize> + '_ {
+    words.iter().enumerate().flat_map(|(index, word)| {
+        let mut left = *word;
+        core::iter::from_fn(move || {
+            (left != 0).then(|| {
+                let bit = left.trailing_zeros() as usize;
+                left &= left - 1;
+                64 * index + bit
             })
         })
-    }
+    })
 }
 
 #[cfg(test)]

@@ -90,11 +90,6 @@ pub(super) fn relax() {
             return None;
         }
         it.state = State::Parked;
-        let watched = core::mem::take(&mut it.watched);
-        for line in watched {
-            m.lines.wait(line, cpu);
-        }
-        let it = &mut m.cpus[cpu];
         if let Some(arrival) = it.arrival.filter(|_| it.interrupts_on) {
             it.state = State::Ready;
             m.queue(cpu, arrival);
@@ -105,9 +100,5 @@ pub(super) fn relax() {
         suspend(cpu);
     }
     take_interrupt();
-    with(|m| {
-        let it = m.me();
-        it.watched.clear();
-        it.changed = false;
-    });
+    with(|m| m.me().changed = false);
 }
