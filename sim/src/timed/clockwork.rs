@@ -256,9 +256,7 @@ impl Clockwork {
     }
 }
 
-fn stack_of(
-    (index, body): (usize, Box<dyn FnOnce()>),
-) -> Coroutine<(), (), (), DefaultStack> {
+fn stack_of((index, body): (usize, Box<dyn FnOnce()>)) -> Coroutine<(), (), (), DefaultStack> {
     let stack = DefaultStack::new(STACK)
         .unwrap_or_else(|error| panic!("no memory for a CPU's stack: {error}"));
     Coroutine::with_stack(stack, move |yielder, ()| {

@@ -171,6 +171,18 @@ impl Costs {
         time_slice: 0,
     };
 
+    /// The same with page-table isolation: each invalidation is done in the user half as well.
+    pub const fn with_isolation(mut self) -> Self {
+        self.invlpg += self.invpcid;
+        self.load_root *= 2;
+        self
+    }
+
+    /// Cycles as microseconds.
+    pub fn us(&self, cycles: f64) -> f64 {
+        cycles / self.cycles_per_us as f64
+    }
+
     /// What a line costs from one CPU's cache to another's.
     pub fn transfer(&self, from: usize, to: usize) -> u64 {
         if self.near(from, to) {

@@ -3,3 +3,4 @@
 pub mod processes;
 pub mod scale;
 pub mod shootdown;
+pub mod storm;

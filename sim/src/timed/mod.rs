@@ -5,13 +5,16 @@
 //! table, waiting loops park until a line that they have read is written. Two runs give the same figures.
 
 mod arm;
+pub mod chart;
 mod clockwork;
 pub mod costs;
 mod cpu;
 pub mod experiment;
 mod hook;
 mod lines;
+pub mod page;
 mod platform;
+pub mod report;
 mod wait;
 mod world;
 mod x86;

@@ -118,16 +118,19 @@ fn on(
 }
 
 fn of<F: Timed<WORDS>>(costs: Costs, cpus: usize, threads: usize, body: Box<Body>) -> Ended {
-    let spaces: Rc<Vec<Cell<Option<&'static Space<WORDS>>>>> =
-        Rc::new((0..cpus.div_ceil(threads)).map(|_| Cell::new(None)).collect());
+    let spaces: Rc<Vec<Cell<Option<&'static Space<WORDS>>>>> = Rc::new(
+        (0..cpus.div_ceil(threads))
+            .map(|_| Cell::new(None))
+            .collect(),
+    );
     world::run::<F, WORDS>(costs, cpus, move |tlb, cpu| {
         let place = &spaces[cpu / threads];
         let space = place.get().unwrap_or_else(|| {
             let root = 0x2000 + 0x1000 * (cpu / threads) as u64;
-            let it: &'static _ = Box::leak(Box::new(
-                tlb.space(root)
-                    .unwrap_or_else(|error| panic!("the experiment's space: {error}")),
-            ));
+            let it: &'static _ =
+                Box::leak(Box::new(tlb.space(root).unwrap_or_else(|error| {
+                    panic!("the experiment's space: {error}")
+                })));
             place.set(Some(it));
             it
         });

@@ -65,10 +65,10 @@ pub(super) fn means_on<F: Timed<W>, const W: usize>(
             return;
         }
         let space = space.get().unwrap_or_else(|| {
-            let it: &'static _ = Box::leak(Box::new(
-                tlb.space(0x2000)
-                    .unwrap_or_else(|error| panic!("the experiment's space: {error}")),
-            ));
+            let it: &'static _ =
+                Box::leak(Box::new(tlb.space(0x2000).unwrap_or_else(|error| {
+                    panic!("the experiment's space: {error}")
+                })));
             space.set(Some(it));
             it
         });

@@ -1,0 +1,196 @@
+//! Everything that is measured in virtual time, as charts and tables.
+
+use super::{
+    chart::{Chart, Curve},
+    costs::Costs,
+    experiment::{
+        processes::{self, Kind},
+        scale, shootdown, storm,
+    },
+};
+
+/// A finding beside what was published.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// What it is about.
+    pub what: &'static str,
+    /// What this model says.
+    pub predicted: String,
+    /// What was measured on real machines, and by whom.
+    pub published: &'static str,
+    /// By how much they differ, and why.
+    pub because: &'static str,
+}
+
+/// Numbers of CPUs of a chart.
+fn doubling(most: usize) -> impl Iterator<Item = usize> {
+    (0..)
+        .map(|power| 1 << power)
+        .take_while(move |count| *count <= most)
+}
+
+/// A curve of `f` over numbers of CPUs from 2.
+fn curve(name: &str, most: usize, f: impl Fn(usize) -> f64) -> Curve {
+    Curve {
+        name: name.into(),
+        points: doubling(most)
+            .map(|count| (count as f64, f(count)))
+            .collect(),
+    }
+}
+
+/// All charts. `progress` is told what is being measured.
+pub fn charts(progress: &mut dyn FnMut(&str)) -> Vec<Chart> {
+    let mut charts = Vec::new();
+    progress("one initiator, 2 to 1024 CPUs");
+    charts.extend(one_initiator());
+    progress("arm64: processes side by side");
+    charts.push(side_by_side());
+    progress("arm64: threads of one process");
+    charts.push(threads());
+    charts
+}
+
+fn one_initiator() -> [Chart; 2] {
+    let plain = Costs::XEON;
+    let isolated = plain.with_isolation();
+    let series = [
+        ("serial", plain, 0),
+        ("concurrent", plain, 1),
+        ("serial, isolation pairs", isolated, 0),
+        ("concurrent, isolation pairs", isolated, 1),
+    ];
+    let measured: Vec<(&str, Vec<(usize, shootdown::Cost)>)> = series
+        .iter()
+        .map(|(name, costs, which)| {
+            let points = doubling(shootdown::MOST)
+                .skip(1)
+                .map(|cpus| (cpus, shootdown::both(*costs, cpus, 8)[*which]))
+                .collect();
+            (*name, points)
+        })
+        .collect();
+    let draw = |file, title: &str, up, part: fn(&shootdown::Cost) -> f64| Chart {
+        file,
+        title: title.into(),
+        across: "CPUs that use the space",
+        up,
+        curves: measured
+            .iter()
+            .map(|(name, points)| Curve {
+                name: (*name).into(),
+                points: points
+                    .iter()
+                    .map(|(cpus, cost)| (*cpus as f64, plain.us(part(cost))))
+                    .collect(),
+            })
+            .collect(),
+    };
+    [
+        draw(
+            "latency",
+            "Flush of 8 pages by interrupt: until it is complete",
+            "microseconds",
+            |cost| cost.latency,
+        ),
+        draw(
+            "stolen",
+            "Flush of 8 pages by interrupt: taken from the other CPUs, in all",
+            "microseconds",
+            |cost| cost.stolen,
+        ),
+    ]
+}
+
+fn side_by_side() -> Chart {
+    let costs = Costs::ARM_SERVER;
+    Chart {
+        file: "arm64-processes",
+        title: "mprotect loop in single-threaded processes, one on each CPU".into(),
+        across: "processes",
+        up: "microseconds an iteration",
+        curves: Kind::ALL
+            .iter()
+            .map(|kind| {
+                curve(kind.name(), 128, |count| {
+                    costs.us(processes::loops(*kind, costs, count, 1).iteration)
+                })
+            })
+            .collect(),
+    }
+}
+
+fn threads() -> Chart {
+    let costs = Costs::ARM_SERVER;
+    Chart {
+        file: "arm64-threads",
+        title: "mprotect loop in the threads of one process, one on each CPU".into(),
+        across: "threads",
+        up: "microseconds an iteration",
+        curves: Kind::ALL
+            .iter()
+            .map(|kind| {
+                curve(kind.name(), 128, |count| {
+                    costs.us(processes::loops(*kind, costs, 1, count).iteration)
+                })
+            })
+            .collect(),
+    }
+}
+
+/// A flush on machines of 8 to 4096 CPUs: CPUs, cycles until complete, cycles stolen.
+pub fn scale() -> Vec<(usize, shootdown::Cost)> {
+    scale::flush(Costs::XEON, 4).to_vec()
+}
+
+/// What the model says beside what was published.
+pub fn findings() -> Vec<Finding> {
+    let arm = Costs::ARM_SERVER;
+    let broadcast = processes::loops(Kind::Broadcast, arm, 32, 1);
+    let local = processes::loops(Kind::Local, arm, 32, 1);
+    let work = 20_000;
+    let gains = |costs: Costs| {
+        let all: Vec<f64> = [1, 2, 4, 8, 16, 32, 48]
+            .iter()
+            .map(|threads| storm::gain(costs, *threads, work))
+            .collect();
+        let least = all.iter().copied().fold(f64::MAX, f64::min);
+        let most = all.iter().copied().fold(f64::MIN, f64::max);
+        format!("{least:+.1} to {most:+.1} %")
+    };
+    vec![
+        Finding {
+            what: "arm64, 32 single-threaded processes on 32 CPUs, mprotect loop: broadcast to local",
+            predicted: format!(
+                "{:.2} us to {:.2} us an iteration, {:.1} times",
+                arm.us(broadcast.iteration),
+                arm.us(local.iteration),
+                broadcast.iteration / local.iteration
+            ),
+            published: "2.121 s to 0.120 s, 17.7 times (Arcangeli 2020, 32-CPU Ampere)",
+            because: "",
+        },
+        Finding {
+            what: "arm64, a computing process beside one in an mprotect loop: share of its speed, broadcast and local",
+            predicted: format!(
+                "{:.2} and {:.2}",
+                processes::neighbour(Kind::Broadcast, arm),
+                processes::neighbour(Kind::Local, arm)
+            ),
+            published: "860 and 1110 of 1111 to 1149 MFLOPS, 0.75 and 0.97 (Arcangeli 2020, Himeno on ThunderX2)",
+            because: "",
+        },
+        Finding {
+            what: "x86_64, concurrent against serial flush, 1 to 48 threads, without isolation",
+            predicted: gains(Costs::XEON),
+            published: "-0.3 to +6.3 % (Amit 2019, sysbench fileio on DAX, 48-thread Haswell)",
+            because: "",
+        },
+        Finding {
+            what: "x86_64, the same with isolation",
+            predicted: gains(Costs::XEON.with_isolation()),
+            published: "+1.6 to +4.9 %",
+            because: "",
+        },
+    ]
+}
