@@ -87,6 +87,24 @@ branches! {
     Online,
     /// A CPU went offline.
     Offline,
+    /// INVLPGB: a space with a settled global PCID was flushed.
+    SettledFlush,
+    /// INVLPGB: a space in transition was flushed in both ways.
+    TransitionFlush,
+    /// INVLPGB: the kernel's mappings were flushed without an interrupt.
+    KernelBroadcast,
+    /// INVLPGB: a space got a global PCID.
+    Promoted,
+    /// INVLPGB: another CPU was promoting the space already.
+    PromotionLost,
+    /// INVLPGB: no global PCID was left for a space.
+    PromotionRefused,
+    /// INVLPGB: PCIDs that were given back became free by a flush of everything.
+    PcidReset,
+    /// INVLPGB: a space in use moved to its global PCID when its CPU served.
+    MovedAtServe,
+    /// INVLPGB: a switch loaded a global PCID.
+    MovedAtSwitch,
     /// arm64: page by page, last level only.
     TlbiLeaf,
     /// arm64: page by page, all levels.

@@ -90,6 +90,14 @@ impl Domain {
         Some(generation)
     }
 
+    /// Starts a new generation for which everything of the scope must be looked at again, whether it has retired or not.
+    /// Gives it. A full barrier comes before CPUs are looked at, as in [`announce`](Self::announce).
+    pub(crate) fn advance(&self, barrier_after_rmw: impl FnOnce()) -> u64 {
+        let before = self.generation.fetch_add(1, SeqCst);
+        barrier_after_rmw();
+        (before & !RETIRED) + 1
+    }
+
     /// The generation now; whoever compares with it must read it before flushing (invariant 4).
     #[inline]
     pub(crate) fn generation(&self) -> u64 {

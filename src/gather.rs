@@ -167,6 +167,9 @@ fn join(a: ChangeFlags, b: ChangeFlags) -> ChangeFlags {
 /// #     fn read_efer() -> u64 { 0 }
 /// #     fn publish_before_ipi() {}
 /// #     fn barrier_after_rmw() {}
+/// #     fn publish_before_invlpgb() {}
+/// #     fn invlpgb(_: shootdown::x86_64::Invlpgb) {}
+/// #     fn tlbsync() {}
 /// # }
 /// # static TLB: Ipi<Kernel, Fake> = Ipi::new();
 /// struct Frame(u64);
@@ -209,6 +212,9 @@ fn join(a: ChangeFlags, b: ChangeFlags) -> ChangeFlags {
 /// #     fn read_efer() -> u64 { 0 }
 /// #     fn publish_before_ipi() {}
 /// #     fn barrier_after_rmw() {}
+/// #     fn publish_before_invlpgb() {}
+/// #     fn invlpgb(_: shootdown::x86_64::Invlpgb) {}
+/// #     fn tlbsync() {}
 /// # }
 /// # static TLB: Ipi<Kernel, Fake> = Ipi::new();
 /// #[derive(Clone, Copy)]

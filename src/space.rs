@@ -30,7 +30,8 @@ pub struct Space<const W: usize = 1> {
     pub(crate) domain: Domain,
     pub(crate) id: u64,
     pub(crate) root: u64,
-    /// A hardware tag that is the same on all CPUs: on arm64 the generation and the ASID, 0 if it has none.
+    /// A hardware tag that is the same on all CPUs: on arm64 the generation and the ASID, on x86_64 the global PCID and
+    /// its state; 0 if it has none.
     pub(crate) tag: AtomicU64,
     /// The CPUs that may hold translations of this space: set by each CPU when it loads the space, cleared by
     /// the CPU itself when it is asked to trim.
@@ -82,7 +83,8 @@ impl<const W: usize> Space<W> {
     }
 
     /// The hardware tag, where the architecture has one for a space on all CPUs: the ASID on arm64, which changes at
-    /// rollovers unless the space is shared with a device; 0 if the space has none (yet).
+    /// rollovers unless the space is shared with a device; on x86_64 the global PCID, which some CPUs may not use yet.
+    /// 0 if the space has none (yet).
     pub fn tag(&self) -> u16 {
         self.tag.load(Acquire) as u16
     }

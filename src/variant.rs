@@ -137,6 +137,24 @@ variants! {
     WrongLevelHint,
     /// arm64: a TLBI with the wrong ASID.
     TlbiWrongAsid,
+    /// INVLPGB: the count of extra pages is one too small.
+    InvlpgbShort,
+    /// INVLPGB: no fence between the page-table change and the first one.
+    NoFenceBeforeInvlpgb,
+    /// INVLPGB: no TLBSYNC.
+    NoTlbsync,
+    /// INVLPGB: TLBSYNC runs on another CPU than its INVLPGBs.
+    TlbsyncElsewhere,
+    /// INVLPGB: a PCID that was given back is given away without a flush in between.
+    PcidReusedEarly,
+    /// INVLPGB: where no PCID is left a space gets another space's.
+    PcidAliased,
+    /// INVLPGB: a retiring space's PCID is given back before lazy CPUs have left.
+    PcidReleasedEarly,
+    /// INVLPGB: a space counts as settled while CPUs run it with their own PCIDs.
+    TransitionClearedEarly,
+    /// INVLPGB: a promotion does not wait for CPUs between two spaces.
+    PromotionSkipsSwitching,
 }
 
 #[cfg(any(loom, feature = "_sim"))]

@@ -52,9 +52,15 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         request: &Request,
         reach: &mut Reach<W>,
     ) -> u64 {
+        if let Some(broadcast) = self.courier.broadcast()
+            && let Some(generation) = self.flush_settled(broadcast, my, space, request, reach)
+        {
+            return generation;
+        }
         let mode = self.settings.mode();
         let payload = request
             .span()
+            .filter(|_| !request.frees_tables() || !self.keeps_unrelated_tables())
             .and_then(|range| payload::encode(range, mode.ceiling()));
         if payload.is_none() {
             my.counters.full.add(1);
@@ -103,6 +109,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
                 }
             }
         });
+        if let Some(broadcast) = self.courier.broadcast() {
+            self.flush_in_transition(broadcast, my, space, request, reach);
+        }
         generation
     }
 
@@ -114,9 +123,16 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         request: &Request,
         reach: &mut Reach<W>,
     ) -> u64 {
+        if let Some(broadcast) = self.courier.broadcast() {
+            return self.flush_kernel_everywhere(broadcast, my, request, reach);
+        }
         let mode = self.settings.mode();
         // INVLPG drops globals and the current PCID. Entries and tables of other PCIDs need everything dropped.
-        let by_page = !mode.pcid() || (mode.kernel_global() && !request.frees_tables());
+        let by_page = if request.frees_tables() {
+            !mode.pcid() && !self.keeps_unrelated_tables()
+        } else {
+            !mode.pcid() || mode.kernel_global()
+        };
         let payload = request
             .span()
             .filter(|_| by_page || broken(Broken::KernelOnePcid))
@@ -150,7 +166,11 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         }
         if reach.targets.is_empty() {
             took(Branch::NoTarget);
-            my.counters.local.add(1);
+            if reach.broadcast.get() {
+                my.counters.remote.add(1);
+            } else {
+                my.counters.local.add(1);
+            }
         } else {
             my.counters.remote.add(1);
             courier::interrupt::<P, I, W>(&reach.targets, my);

@@ -8,7 +8,10 @@ use core::{
     },
 };
 
-use super::detect::{Features, GlobalInvlpg};
+use super::{
+    broadcast::GLOBAL_PCIDS,
+    detect::{Features, GlobalInvlpg},
+};
 use crate::paging::Paging;
 
 /// Whether kernel and user run on separate page tables (page-table isolation).
@@ -16,10 +19,12 @@ use crate::paging::Paging;
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Isolation {
-    /// They share one table. The only kind served so far; a kernel on a part with Meltdown that wants isolation must
-    /// not use this crate's PCIDs.
+    /// They share one table. The only kind served so far.
     #[default]
     None,
+    /// They have one each, with a pair of PCIDs. Not served yet: refused when the flusher is initialized, since a flush
+    /// would miss the user half.
+    Pairs,
 }
 
 /// The configuration of the x86_64 flusher.
@@ -41,6 +46,8 @@ pub struct Config {
     ceiling: u64,
     trim_after: u64,
     isolation: Isolation,
+    broadcast_above: u16,
+    global_pcids: u16,
 }
 
 /// Why the flusher can't be initialized.
@@ -64,6 +71,20 @@ pub enum InitError {
         /// What was given, in pages.
         pages: u64,
     },
+    /// The courier broadcasts, but this CPU has no INVLPGB.
+    NoInvlpgb,
+    /// The threshold is 0 or more than [`Config::MAX_BROADCAST_ABOVE`].
+    BadThreshold {
+        /// What was given, in CPUs.
+        cpus: u16,
+    },
+    /// There are not so many global PCIDs, see [`Config::GLOBAL_PCIDS`].
+    BadGlobalPcids {
+        /// What was given.
+        count: u16,
+    },
+    /// Page-table isolation by pairs of PCIDs is not served.
+    Isolated,
 }
 
 impl fmt::Display for InitError {
@@ -79,6 +100,20 @@ impl fmt::Display for InitError {
                 let max = Config::MAX_CEILING;
                 write!(f, "a ceiling of {pages} pages is not in 1..={max}")
             }
+            Self::NoInvlpgb => f.write_str(
+                "this CPU has no INVLPGB: choose a courier that interrupts, or `Auto`",
+            ),
+            Self::BadThreshold { cpus } => {
+                let max = Config::MAX_BROADCAST_ABOVE;
+                write!(f, "a threshold of {cpus} CPUs is not in 1..={max}")
+            }
+            Self::BadGlobalPcids { count } => {
+                let max = Config::GLOBAL_PCIDS;
+                write!(f, "{count} global PCIDs are more than the {max} that there are")
+            }
+            Self::Isolated => f.write_str(
+                "page-table isolation by pairs of PCIDs is not served: a flush would miss the user half",
+            ),
         }
     }
 }
@@ -102,6 +137,16 @@ impl Config {
     /// enter the mask again with a locked instruction (13 % to 41 % were measured in Linux).
     pub const DEFAULT_TRIM_AFTER: u64 = 256;
 
+    /// A space that more CPUs than this run gets a global PCID, unless
+    /// [`broadcast_above`](Self::broadcast_above) says otherwise (Linux arch/x86/mm/tlb.c).
+    pub const DEFAULT_BROADCAST_ABOVE: u16 = 3;
+
+    /// The largest threshold.
+    pub const MAX_BROADCAST_ABOVE: u16 = 4096;
+
+    /// How many global PCIDs there are: those that the kernel's root and the CPUs' own slots leave.
+    pub const GLOBAL_PCIDS: u16 = GLOBAL_PCIDS;
+
     /// `features` from `detect`, `kernel_root` the physical address of the table that maps
     /// the kernel, all its code and stacks, and no user memory; CPUs without a space in use have it loaded. PCIDs are used where the CPU has them and
     /// they are safe.
@@ -114,6 +159,8 @@ impl Config {
             ceiling: Self::DEFAULT_CEILING,
             trim_after: Self::DEFAULT_TRIM_AFTER,
             isolation: Isolation::None,
+            broadcast_above: Self::DEFAULT_BROADCAST_ABOVE,
+            global_pcids: Self::GLOBAL_PCIDS,
         }
     }
 
@@ -142,10 +189,59 @@ impl Config {
         self
     }
 
+    /// Where the courier broadcasts (INVLPGB): gives a space a global PCID once a flush finds that more than `cpus` CPUs
+    /// run it, as long as no more than half the PCIDs are in use. A space keeps it for life, so that none
+    /// goes to and fro.
+    ///
+    /// The threshold is `cpus * 2^floor(log2(PCIDs / PCIDs still available))`: it doubles each time that those which are
+    /// available have halved. With the default of 3 and all 4088 PCIDs:
+    ///
+    /// | available | a space becomes global above |
+    /// |---|---|
+    /// | 4088 to 2045 | 3 CPUs |
+    /// | 2044 to 1023 | 6 |
+    /// | 1022 to 512 | 12 |
+    /// | 511 to 256 | 24 |
+    /// | 255 to 128 | 48 |
+    /// | 127 to 64 | 96 |
+    /// | 63 to 32 | 192 |
+    /// | fewer | 384 and more |
+    /// | none | never |
+    ///
+    /// [`Tlb::make_global`](super::Tlb::make_global) and [`Tlb::keep_local`](super::Tlb::keep_local) override it for a
+    /// space.
+    pub const fn broadcast_above(mut self, cpus: u16) -> Self {
+        self.broadcast_above = cpus;
+        self
+    }
+
+    /// Uses only `count` global PCIDs; with 0 only the kernel's mappings are broadcast. For hypervisors that want PCIDs
+    /// themselves, and for tests that want them to run out.
+    pub const fn global_pcids(mut self, count: u16) -> Self {
+        self.global_pcids = count;
+        self
+    }
+
     /// Says aloud which page-table isolation the kernel has.
     pub const fn isolation(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;
         self
+    }
+
+    pub(super) const fn features(&self) -> &Features {
+        &self.features
+    }
+
+    pub(super) const fn has_pcid(&self) -> bool {
+        self.pcid
+    }
+
+    pub(super) const fn broadcast_above_cpus(&self) -> u16 {
+        self.broadcast_above
+    }
+
+    pub(super) const fn global_pcid_count(&self) -> u16 {
+        self.global_pcids
     }
 
     /// Whether this can be used.
@@ -169,6 +265,19 @@ impl Config {
             return Err(InitError::BadCeiling {
                 pages: self.ceiling,
             });
+        }
+        if self.broadcast_above == 0 || self.broadcast_above > Self::MAX_BROADCAST_ABOVE {
+            return Err(InitError::BadThreshold {
+                cpus: self.broadcast_above,
+            });
+        }
+        if self.global_pcids > Self::GLOBAL_PCIDS {
+            return Err(InitError::BadGlobalPcids {
+                count: self.global_pcids,
+            });
+        }
+        if matches!(self.isolation, Isolation::Pairs) {
+            return Err(InitError::Isolated);
         }
         Ok(())
     }
@@ -202,13 +311,15 @@ impl Settings {
         }
     }
 
-    pub(super) fn set(&self, config: &Config) -> Result<(), InitError> {
+    /// Takes `config`, and calls `configure` for what is kept elsewhere, if it is the first.
+    pub(super) fn set(&self, config: &Config, configure: impl FnOnce()) -> Result<(), InitError> {
         config.check()?;
         // Claimed first: of two that initialize at once, one errs.
         let claimed = self.word.compare_exchange(0, CLAIMED, Relaxed, Relaxed);
         if claimed.is_err() {
             return Err(InitError::AlreadyInitialized);
         }
+        configure();
         let flag = |on: bool, bit: u64| if on { bit } else { 0 };
         self.kernel_root.store(config.kernel_root, Relaxed);
         let word = INITIALIZED
@@ -218,7 +329,7 @@ impl Settings {
             | flag(config.features.la57_enabled, LA57)
             | config.ceiling << 16
             | config.trim_after.min(u64::from(u32::MAX)) << 32;
-        // Release: the root comes before.
+        // Release: the root comes before, and what `configure` has stored.
         self.word.store(word, Release);
         Ok(())
     }
@@ -282,6 +393,7 @@ mod tests {
         invpcid: true,
         la57_enabled: false,
         global_invlpg: GlobalInvlpg::Works,
+        invlpgb: None,
     };
 
     #[test]
@@ -311,17 +423,32 @@ mod tests {
                 Err(InitError::BadCeiling { pages })
             );
         }
+        for cpus in [0, 4097] {
+            assert_eq!(
+                check(Config::new(none, 0).broadcast_above(cpus)),
+                Err(InitError::BadThreshold { cpus })
+            );
+        }
+        assert_eq!(
+            check(Config::new(none, 0).global_pcids(4089)),
+            Err(InitError::BadGlobalPcids { count: 4089 })
+        );
+        assert_eq!(
+            check(Config::new(none, 0).isolation(Isolation::Pairs)),
+            Err(InitError::Isolated)
+        );
     }
 
     #[test]
     fn settings_are_set_once() {
         let settings = Settings::new();
         let config = Config::new(PCID, 0x7000).ceiling(512).trim_after(9);
-        assert!(settings.set(&config).is_ok());
+        assert!(settings.set(&config, || ()).is_ok());
         let mode = settings.mode();
         assert!(mode.pcid() && mode.invpcid() && !mode.kernel_global());
         assert_eq!((mode.ceiling(), mode.trim_after()), (512, 9));
         assert_eq!(settings.kernel_root(), 0x7000);
-        assert_eq!(settings.set(&config), Err(InitError::AlreadyInitialized));
+        let again = settings.set(&config, || panic!("configured twice"));
+        assert_eq!(again, Err(InitError::AlreadyInitialized));
     }
 }

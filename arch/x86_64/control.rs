@@ -24,6 +24,11 @@ pub(super) fn features<I: Instructions>() -> u64 {
     cr4 | (I::read_efer() & (EFER_NXE | EFER_TCE)) << 32
 }
 
+/// Whether EFER.TCE is among `features`.
+pub(super) const fn keeps_unrelated_tables(features: u64) -> bool {
+    features & EFER_TCE << 32 != 0
+}
+
 /// A CR3 value that drops what the PCID has (Intel SDM volume 3, "Operations that Invalidate TLBs and
 /// Paging-Structure Caches").
 pub(super) const fn cr3(root: u64, pcid: u16) -> u64 {

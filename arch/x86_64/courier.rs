@@ -2,7 +2,10 @@
 
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use super::Instructions;
+use super::{
+    Config, InitError, Instructions,
+    broadcast::{Broadcast, Home},
+};
 use crate::{
     atomic::Ordering::SeqCst,
     coverage::{Branch, took},
@@ -19,6 +22,27 @@ pub trait Courier: Sync + 'static {
 
     /// Whether the others are told first and the own TLB is flushed while they work; else the own TLB goes first.
     fn is_concurrent(&self) -> bool;
+
+    /// What broadcasting needs, where hardware reaches the CPUs.
+    #[inline(always)]
+    fn broadcast(&self) -> Option<&Broadcast> {
+        None
+    }
+
+    /// Whether the courier can work with `config`.
+    ///
+    /// # Errors
+    ///
+    /// Says what is missing, see [`InitError`].
+    fn check(&self, config: &Config) -> Result<(), InitError> {
+        let _ = config;
+        Ok(())
+    }
+
+    /// Takes what it needs from `config`, which it has checked. Called once, before any CPU is online.
+    fn configure(&self, config: &Config) {
+        let _ = config;
+    }
 }
 
 /// One after the other: flushes the own TLB, then sends interrupts and waits.
@@ -33,7 +57,11 @@ pub struct Concurrent;
 #[derive(Debug)]
 pub struct Any {
     kind: AtomicU8,
+    broadcast: Home,
 }
+
+/// No kind was chosen, nor anything configured.
+const UNDECIDED: u8 = u8::MAX;
 
 /// The kinds that [`Any`] can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +73,8 @@ pub enum CourierKind {
     Serial = 0,
     /// [`Concurrent`].
     Concurrent = 1,
+    /// [`Broadcasting`](super::Broadcasting), with concurrent interrupts below the threshold.
+    Invlpgb = 2,
 }
 
 impl Courier for Serial {
@@ -65,11 +95,36 @@ impl Courier for Concurrent {
 
 impl Courier for Any {
     const INITIAL: Self = Self {
-        kind: AtomicU8::new(CourierKind::Concurrent as u8),
+        kind: AtomicU8::new(UNDECIDED),
+        broadcast: Home::new(),
     };
 
+    #[inline(always)]
     fn is_concurrent(&self) -> bool {
-        self.kind() == CourierKind::Concurrent
+        self.kind() != CourierKind::Serial
+    }
+
+    #[inline(always)]
+    fn broadcast(&self) -> Option<&Broadcast> {
+        (self.kind() == CourierKind::Invlpgb).then(|| self.broadcast.get())
+    }
+
+    fn check(&self, config: &Config) -> Result<(), InitError> {
+        if self.kind() == CourierKind::Invlpgb && config.features().invlpgb.is_none() {
+            return Err(InitError::NoInvlpgb);
+        }
+        Ok(())
+    }
+
+    fn configure(&self, config: &Config) {
+        if self.kind.load(Relaxed) == UNDECIDED {
+            self.choose(if config.features().invlpgb.is_some() {
+                CourierKind::Invlpgb
+            } else {
+                CourierKind::Concurrent
+            });
+        }
+        self.broadcast.get().configure(config);
     }
 }
 
@@ -78,11 +133,12 @@ impl Any {
     pub fn kind(&self) -> CourierKind {
         match self.kind.load(Relaxed) {
             0 => CourierKind::Serial,
+            2 => CourierKind::Invlpgb,
             _ => CourierKind::Concurrent,
         }
     }
 
-    /// Chooses. Both kinds serve the same protocol, so this may even change while CPUs are online.
+    /// Chooses. Serial and concurrent serve the same protocol, so they may even be exchanged while CPUs are online.
     pub(super) fn choose(&self, kind: CourierKind) {
         self.kind.store(kind as u8, Relaxed);
     }

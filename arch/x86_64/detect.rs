@@ -26,6 +26,9 @@ pub struct Features {
     pub la57_enabled: bool,
     /// Whether PCIDs are safe.
     pub global_invlpg: GlobalInvlpg,
+    /// INVLPGB and TLBSYNC (CPUID.8000_0008:EBX.3, AMD), with the largest count of extra pages that one INVLPGB takes
+    /// (EDX.15:0).
+    pub invlpgb: Option<u16>,
 }
 
 impl Features {
@@ -37,6 +40,7 @@ impl Features {
         let intel = cpuid
             .get_vendor_info()
             .is_some_and(|vendor| vendor.as_str() == "GenuineIntel");
+        let capacity = cpuid.get_processor_capacity_feature_info();
         let misses = intel
             && info.as_ref().is_some_and(|info| {
                 // Family 6: Alder Lake, Alder Lake L, Raptor Lake, Raptor Lake P, Gracemont, Raptor Lake S.
@@ -55,6 +59,9 @@ impl Features {
             } else {
                 GlobalInvlpg::Works
             },
+            invlpgb: capacity
+                .filter(|capacity| capacity.has_invlpgb())
+                .map(|capacity| capacity.invlpgb_max_pages()),
         }
     }
 }
@@ -87,14 +94,15 @@ mod tests {
 
     use super::*;
 
+    const ZERO: CpuIdResult = CpuIdResult {
+        eax: 0,
+        ebx: 0,
+        ecx: 0,
+        edx: 0,
+    };
+
     fn cpu(signature: u32, pcid: bool) -> impl CpuIdReader {
         move |leaf: u32, _sub: u32| -> CpuIdResult {
-            let zero = CpuIdResult {
-                eax: 0,
-                ebx: 0,
-                ecx: 0,
-                edx: 0,
-            };
             match leaf {
                 // "GenuineIntel"
                 0 => CpuIdResult {
@@ -106,15 +114,42 @@ mod tests {
                 1 => CpuIdResult {
                     eax: signature,
                     ecx: u32::from(pcid) << 17,
-                    ..zero
+                    ..ZERO
                 },
                 7 => CpuIdResult {
                     ebx: 1 << 10,
-                    ..zero
+                    ..ZERO
                 },
-                _ => zero,
+                _ => ZERO,
             }
         }
+    }
+
+    /// An AMD CPU with the given EBX and EDX in leaf 8000_0008.
+    fn amd(ebx: u32, edx: u32) -> Features {
+        Features::from_cpuid(&CpuId::with_cpuid_reader(
+            move |leaf: u32, _sub: u32| match leaf {
+                // "AuthenticAMD"
+                0 | 0x8000_0000 => CpuIdResult {
+                    eax: leaf + 0x1f,
+                    ebx: 0x6874_7541,
+                    edx: 0x6974_6e65,
+                    ecx: 0x444d_4163,
+                },
+                0x8000_0008 => CpuIdResult { ebx, edx, ..ZERO },
+                _ => ZERO,
+            },
+        ))
+    }
+
+    #[test]
+    fn invlpgb_and_how_many_pages_it_takes() {
+        // Milan: 8 pages, that is 7 extra ones; bits of EDX above 15 mean something else.
+        assert_eq!(amd(1 << 3, 0x0001_0007).invlpgb, Some(7));
+        assert_eq!(amd(1 << 3, 0xffff).invlpgb, Some(0xffff));
+        assert_eq!(amd(1 << 3, 0).invlpgb, Some(0));
+        // INVLPGB of nested translations alone says nothing.
+        assert_eq!(amd(1 << 21, 7).invlpgb, None);
     }
 
     #[test]

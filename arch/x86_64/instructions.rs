@@ -1,6 +1,8 @@
 //! [`Instructions`]: the machine instructions the x86_64 backends use, so that they run on hardware, on the simulated
 //! machine and under loom alike.
 
+use super::Invlpgb;
+
 /// What INVPCID drops (Intel SDM volume 2, "INVPCID"; AMD APM volume 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
@@ -88,4 +90,28 @@ pub unsafe trait Instructions: Sized + 'static {
     ///
     /// After a read-modify-write with `SeqCst`, earlier stores must be visible before later loads.
     fn barrier_after_rmw();
+
+    /// Makes all earlier stores visible before a following INVLPGB: MFENCE, which AMD counts among the serializing
+    /// instructions (APM volume 2, "Serializing Instructions"). INVLPGB is weakly ordered, and no manual says that it
+    /// waits for the store buffer.
+    ///
+    /// # Implementation safety
+    ///
+    /// Must order as said, and must also be a full barrier.
+    fn publish_before_invlpgb();
+
+    /// INVLPGB: broadcasts an invalidation to all CPUs, this one included. Called only where CPUID has it.
+    ///
+    /// # Implementation safety
+    ///
+    /// Must drop at least what the registers name, on all CPUs, once a later [`tlbsync`](Self::tlbsync) on this CPU is done.
+    fn invlpgb(operands: Invlpgb);
+
+    /// TLBSYNC: waits until all CPUs have done what INVLPGBs of this CPU have asked for. Called only where CPUID has
+    /// INVLPGB.
+    ///
+    /// # Implementation safety
+    ///
+    /// Must wait as said, also for accesses under way on other CPUs by what was dropped.
+    fn tlbsync();
 }

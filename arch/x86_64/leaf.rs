@@ -12,7 +12,7 @@ use x86_64::registers::{
     model_specific::Efer,
 };
 
-use super::{Hardware, Instructions, InvpcidKind};
+use super::{Hardware, Instructions, Invlpgb, InvpcidKind};
 
 // SAFETY: each function executes the instruction it is named for, with the operands given.
 unsafe impl Instructions for Hardware {
@@ -86,6 +86,37 @@ unsafe impl Instructions for Hardware {
     #[inline(always)]
     fn barrier_after_rmw() {
         compiler_fence(SeqCst);
+    }
+
+    #[inline(always)]
+    fn publish_before_invlpgb() {
+        // SAFETY: a fence changes nothing.
+        unsafe { asm!("mfence", options(nostack, preserves_flags)) };
+    }
+
+    // As bytes, for assemblers that don't know the names.
+    #[inline(always)]
+    fn invlpgb(operands: Invlpgb) {
+        if skipped() {
+            return;
+        }
+        // SAFETY: the operands come from the encoders, within what CPUID allows; INVLPGB changes no memory and no
+        // register.
+        unsafe {
+            asm!(
+                ".byte 0x0f, 0x01, 0xfe",
+                in("rax") operands.rax(),
+                in("ecx") operands.ecx(),
+                in("edx") operands.edx(),
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    #[inline(always)]
+    fn tlbsync() {
+        // SAFETY: it only waits. Not `nomem`: whoever reuses a frame does so afterwards.
+        unsafe { asm!(".byte 0x0f, 0x01, 0xff", options(nostack, preserves_flags)) };
     }
 }
 

@@ -93,6 +93,13 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         }
     }
 
+    /// Whether INVLPG and INVLPGB keep cached upper-level entries that do not lead to their address (EFER.TCE, AMD APM volume
+    /// 2, "Extended Feature Enable Register"), so that they can't be relied on to drop those of a freed table.
+    #[inline]
+    pub(super) fn keeps_unrelated_tables(&self) -> bool {
+        control::keeps_unrelated_tables(self.features.get())
+    }
+
     pub(super) fn take_offline(&self) {
         let _irqs = IrqsOff::<P>::new();
         let (my, me, loaded) = self.my_slot("offline");

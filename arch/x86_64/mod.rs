@@ -11,9 +11,10 @@
 //!         another space, or lazy
 //! ```
 //!
-//! [`Ipi`] and [`ConcurrentIpi`] name a courier; [`Auto`] chooses at start-up.
+//! [`Ipi`], [`ConcurrentIpi`] and [`InvlpgbIpi`] name a courier; [`Auto`] chooses at start-up.
 
 mod announce;
+mod broadcast;
 mod config;
 mod control;
 mod courier;
@@ -36,6 +37,7 @@ mod trim;
 mod trim_mail;
 mod wait;
 
+pub use broadcast::{Broadcast, Broadcasting, GlobalError, Invlpgb, InvlpgbFlags, PcidUse};
 pub use config::{Config, InitError, Isolation};
 pub use courier::{Any, Concurrent, Courier, CourierKind, Serial};
 #[cfg(target_arch = "x86_64")]
@@ -46,4 +48,4 @@ pub use instructions::{Instructions, InvpcidKind};
 #[cfg(all(target_arch = "x86_64", feature = "_counterproof"))]
 #[doc(hidden)]
 pub use leaf::skip_invalidations;
-pub use tlb::{Auto, ConcurrentIpi, Hardware, Ipi, Tlb};
+pub use tlb::{Auto, ConcurrentIpi, Hardware, InvlpgbIpi, Ipi, Tlb};

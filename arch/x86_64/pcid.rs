@@ -1,6 +1,7 @@
 //! The PCIDs of one CPU: six slots, each with the id of a space and the generation its entries have caught up with.
 //!
-//! PCIDs belong to a CPU, not to a space: slot `i` is PCID `i + 1`, and PCID 0 is the kernel's own root. Six is Linux's
+//! These PCIDs belong to a CPU, not to a space: slot `i` is PCID `i + 1`, and PCID 0 is the kernel's own root; those above
+//! may be global, see `broadcast`. Six is Linux's
 //! number (`TLB_NR_DYN_ASIDS`): more are rarely still warm when they are used again.
 //!
 //! Invariant: a slot's PCID never holds entries of its space older than its generation, and none of any other space.
@@ -45,22 +46,38 @@ impl PcidSlots<'_> {
         }
     }
 
-    /// Notes how far the entries of the loaded space have caught up, before another one is loaded.
+    /// Notes how far the entries of the loaded space have caught up, before another one is loaded. Those of a global
+    /// PCID are flushed on all CPUs at once, so that they never fall behind.
     #[inline(always)]
     pub(super) fn save(&self, generation: u64) {
-        self.0[GENERATIONS + self.current()].set(generation);
+        if let Some(slot) = self.current() {
+            self.0[GENERATIONS + slot].set(generation);
+        }
     }
 
     /// The PCID that is loaded, while a space is.
     #[inline(always)]
     pub(super) fn current_pcid(&self) -> u16 {
-        self.current() as u16 + 1
+        self.0[CURRENT].get() as u16
     }
 
+    /// The slot that is loaded, unless it is a global PCID.
     #[inline(always)]
-    fn current(&self) -> usize {
-        // The bound is for the compiler: only values below `SLOTS` are stored.
-        (self.0[CURRENT].get() as usize).min(SLOTS - 1)
+    fn current(&self) -> Option<usize> {
+        let slot = (self.0[CURRENT].get() as usize).wrapping_sub(1);
+        (slot < SLOTS).then_some(slot)
+    }
+
+    /// Forgets the space that is loaded: its slot's entries are not used again.
+    pub(super) fn forget_current(&self) {
+        if let Some(slot) = self.current() {
+            self.0[IDS + slot].set(0);
+        }
+    }
+
+    /// Notes that a space is loaded with the global PCID `pcid`.
+    pub(super) fn use_global(&self, pcid: u16) {
+        self.0[CURRENT].set(u64::from(pcid));
     }
 
     /// Chooses the PCID for the space `id` at generation `now`, and notes it as current.
@@ -68,7 +85,7 @@ impl PcidSlots<'_> {
     pub(super) fn choose(&self, id: u64, now: u64) -> (u16, Entries) {
         for slot in 0..SLOTS {
             if self.0[IDS + slot].get() == id {
-                self.0[CURRENT].set(slot as u64);
+                self.0[CURRENT].set(slot as u64 + 1);
                 let fresh = self.0[GENERATIONS + slot].get() == now;
                 self.0[GENERATIONS + slot].set(now);
                 let entries = if fresh {
@@ -85,7 +102,7 @@ impl PcidSlots<'_> {
         } else {
             slot as u64 + 1
         });
-        self.0[CURRENT].set(slot as u64);
+        self.0[CURRENT].set(slot as u64 + 1);
         self.0[IDS + slot].set(id);
         self.0[GENERATIONS + slot].set(now);
         let entries = if broken(Broken::PcidSlotKept) {
@@ -118,5 +135,20 @@ mod tests {
         assert_eq!(slots.current_pcid(), 2);
         slots.reset();
         assert_eq!(slots.choose(7, 1), (1, Entries::Foreign));
+    }
+
+    #[test]
+    fn a_global_pcid_has_no_slot() {
+        let words = [const { Private::new(0) }; OWN_WORDS];
+        let slots = PcidSlots(&words);
+        assert_eq!(slots.choose(1, 10), (1, Entries::Foreign));
+        assert_eq!(slots.choose(2, 10), (2, Entries::Foreign));
+        slots.forget_current();
+        slots.use_global(9);
+        assert_eq!(slots.current_pcid(), 9);
+        slots.save(11);
+        assert_eq!(slots.choose(1, 10), (1, Entries::Fresh));
+        // What was forgotten is not found again.
+        assert_eq!(slots.choose(2, 10), (3, Entries::Foreign));
     }
 }

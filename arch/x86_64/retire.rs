@@ -28,7 +28,13 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             space.domain.revive();
             return Err(RetireError::Running(running));
         }
+        let broadcast = self.courier.broadcast();
+        if broken(Broken::PcidReleasedEarly) {
+            broadcast.inspect(|broadcast| self.release_pcid(broadcast, space));
+        }
         self.unload_lazy(space);
+        // No CPU has its PCID loaded any more.
+        broadcast.inspect(|broadcast| self.release_pcid(broadcast, space));
         if !broken(Broken::RetireTrimKept) {
             self.withdraw_trims(space);
         }

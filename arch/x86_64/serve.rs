@@ -50,6 +50,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             my.mail.pending.swap(0, SeqCst);
             I::barrier_after_rmw();
         }
+        if broken(Broken::TlbsyncElsewhere) {
+            I::tlbsync();
+        }
         self.answer_trim(my, me);
         self.catch_up_with_kernel(my);
         self.catch_up_with_space(my);
@@ -91,6 +94,11 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     pub(super) fn flush_space_to(&self, my: &CpuSlot, space: &Space<W>, have: u64, now: u64) {
         if broken(Broken::AckBeforeFlush) {
             my.seen.generation.store(now, Release);
+        }
+        if self.moves_to_global(my, space) {
+            // Release: CR3 comes before the acknowledgement.
+            my.seen.generation.store(now, Release);
+            return;
         }
         let todo = space.domain.catch_up(have, now);
         if !broken(Broken::SkipFlush) {

@@ -114,7 +114,12 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     #[inline]
     unsafe fn load_root(&self, my: &CpuSlot, space: &Space<W>, now: u64) {
         my.counters.switches.add(1);
-        let cr3 = if self.settings.mode().pcid() {
+        let cr3 = if let Some(pcid) = self.global_pcid(space) {
+            took(Branch::MovedAtSwitch);
+            // All its entries are flushed on all CPUs, so that they are valid whenever it is loaded.
+            PcidSlots(&my.own).use_global(pcid);
+            control::cr3_no_flush(space.root, pcid)
+        } else if self.settings.mode().pcid() {
             let (pcid, entries) = PcidSlots(&my.own).choose(space.id, now);
             match entries {
                 Entries::Fresh => {

@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 
 use super::{
-    Any, Concurrent, Config, Courier, CourierKind, InitError, Instructions, Serial,
+    Any, Broadcasting, Concurrent, Config, Courier, CourierKind, InitError, Instructions, Serial,
     config::{ROOT_MASK, Settings},
     entry::needs_flush,
 };
@@ -53,12 +53,29 @@ pub type Ipi<P, I = Hardware, const W: usize = 1> = Tlb<P, Serial, I, W>;
 /// See [`Tlb`] and [`TlbFlusher`].
 pub type ConcurrentIpi<P, I = Hardware, const W: usize = 1> = Tlb<P, Concurrent, I, W>;
 
-/// The courier is chosen at start-up: concurrent interrupts, unless said otherwise.
+/// Broadcast invalidation (INVLPGB) for the kernel and for spaces that many CPUs run, concurrent interrupts for the others.
+///
+/// See [`Tlb`] and [`TlbFlusher`].
+pub type InvlpgbIpi<P, I = Hardware, const W: usize = 1> = Tlb<P, Broadcasting<Concurrent>, I, W>;
+
+/// The courier is chosen at start-up, by what the CPU offers unless said otherwise: INVLPGB, or concurrent interrupts.
 pub type Auto<P, I = Hardware, const W: usize = 1> = Tlb<P, Any, I, W>;
 
 impl<P: IpiPlatform, I: Instructions, const W: usize> Auto<P, I, W> {
-    /// Chooses the courier by hand.
+    /// Chooses the courier by hand, before `init`. The two that interrupt may also be exchanged for each other
+    /// later.
+    ///
+    /// # Panics
+    ///
+    /// If the choice comes after `init` and either the old or the new courier broadcasts: spaces might have global
+    /// PCIDs, or CPUs their own.
     pub fn choose(&self, kind: CourierKind) {
+        let broadcasts = |kind| kind == CourierKind::Invlpgb;
+        let interrupts_only = !broadcasts(kind) && !broadcasts(self.courier.kind());
+        assert!(
+            interrupts_only || !self.settings.mode().is_initialized(),
+            "shootdown: {kind:?} was chosen after `init`: choose before it"
+        );
         self.courier.choose(kind);
     }
 
@@ -94,9 +111,11 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     ///
     /// # Errors
     ///
-    /// See [`InitError`].
+    /// See [`InitError`]; nothing was configured then.
     pub fn init(&self, config: Config) -> Result<(), InitError> {
-        self.settings.set(&config)
+        self.courier.check(&config)?;
+        self.settings
+            .set(&config, || self.courier.configure(&config))
     }
 
     /// The handler of the flush interrupt. Call it with interrupts off, as interrupt gates leave them; acknowledge the
@@ -233,5 +252,8 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
     #[inline]
     fn complete(&self, scope: Scope<'_, W>, generation: u64, reach: &Reach<W>) {
         self.wait_for(scope, generation, reach);
+        if let Some(broadcast) = self.courier.broadcast() {
+            self.complete_broadcast(broadcast, scope, reach);
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! The initiator's second half: wait until each target is done.
 
+use core::cell::Cell;
+
 use super::{Courier, Instructions, Tlb};
 use crate::{
     atomic::Ordering::Acquire,
@@ -12,7 +14,7 @@ use crate::{
 };
 
 /// Whom a flush must reach.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Reach<const W: usize> {
     /// CPUs to tell and to wait for.
     pub(super) targets: CpuSet<W>,
@@ -20,6 +22,8 @@ pub struct Reach<const W: usize> {
     pub(super) everyone: bool,
     /// It is for the kernel's mappings.
     pub(super) kernel: bool,
+    /// Something was broadcast that this CPU has not yet waited for.
+    pub(super) broadcast: Cell<bool>,
 }
 
 impl<const W: usize> Default for Reach<W> {
@@ -28,6 +32,7 @@ impl<const W: usize> Default for Reach<W> {
             targets: CpuSet::EMPTY,
             everyone: false,
             kernel: false,
+            broadcast: Cell::new(false),
         }
     }
 }

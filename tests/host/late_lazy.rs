@@ -5,10 +5,10 @@ use std::cell::Cell;
 
 use shootdown::{
     CpuSlot, Cpus, IpiPlatform, Platform, Space, TlbFlusher,
-    x86_64::{Config, Features, Instructions, InvpcidKind, Ipi},
+    x86_64::{Config, Features, Instructions, Invlpgb, InvpcidKind, Ipi},
 };
 
-use crate::platform::{LogX86, become_cpu, current_cpu, take_log};
+use crate::platform::{LogX86, become_cpu, current_cpu, on, take_log};
 
 struct Kernel;
 
@@ -20,10 +20,7 @@ thread_local! {
 }
 
 fn on_cpu_1(f: impl FnOnce()) {
-    let before = current_cpu();
-    become_cpu(1);
-    f();
-    become_cpu(before);
+    on(1, f);
 }
 
 // SAFETY: one thread plays two CPUs, one after the other; each has a slot.
@@ -90,6 +87,15 @@ unsafe impl Instructions for Meddling {
         if let Some(meanwhile) = MEANWHILE.take() {
             meanwhile();
         }
+    }
+    fn publish_before_invlpgb() {
+        LogX86::publish_before_invlpgb();
+    }
+    fn invlpgb(operands: Invlpgb) {
+        LogX86::invlpgb(operands);
+    }
+    fn tlbsync() {
+        LogX86::tlbsync();
     }
 }
 

@@ -7,6 +7,7 @@
 mod aarch64;
 mod drop;
 mod gather;
+mod invlpgb;
 mod late_lazy;
 mod lifecycle;
 mod misuse;

@@ -61,6 +61,14 @@ pub fn current_cpu() -> usize {
     CPU.get()
 }
 
+/// Lets this thread be the CPU `cpu` while `f` runs.
+pub fn on<R>(cpu: usize, f: impl FnOnce() -> R) -> R {
+    let before = CPU.replace(cpu);
+    let result = f();
+    CPU.set(before);
+    result
+}
+
 pub fn pin(change: i32) {
     PINS.set(PINS.get() + change);
 }
@@ -84,7 +92,16 @@ macro_rules! machine {
     ($platform:ident, $cpus:literal, $tlb:ident: $flusher:ty) => {
         $crate::machine!($platform, $cpus, $tlb: $flusher, stuck = |_, _| ());
     };
+    // One thread plays all CPUs: the targets of an interrupt take it at once.
+    ($platform:ident, $cpus:literal, $tlb:ident: $flusher:ty, serving) => {
+        $crate::machine!($platform, $cpus, $tlb: $flusher, stuck = |cpu, _| {
+            panic!("CPU {cpu} was waited for, but it has served")
+        }, taken = |cpu| $crate::platform::on(cpu, || $tlb.handle_interrupt()));
+    };
     ($platform:ident, $cpus:literal, $tlb:ident: $flusher:ty, stuck = $stuck:expr) => {
+        $crate::machine!($platform, $cpus, $tlb: $flusher, stuck = $stuck, taken = |_| ());
+    };
+    ($platform:ident, $cpus:literal, $tlb:ident: $flusher:ty, stuck = $stuck:expr, taken = $taken:expr) => {
         struct $platform;
         static $tlb: $flusher = <$flusher>::new();
 
@@ -118,11 +135,13 @@ macro_rules! machine {
             }
         }
 
-        // SAFETY: targets poll, which is as good as an interrupt.
+        // SAFETY: targets take the interrupt at once, or poll, which is as good.
         unsafe impl shootdown::IpiPlatform for $platform {
             fn send_flush_ipi(targets: shootdown::Cpus<'_>) {
                 let targets: Vec<_> = targets.iter().collect();
                 $crate::platform::log(format!("ipi {targets:?}"));
+                let taken: fn(usize) = $taken;
+                targets.into_iter().for_each(taken);
             }
         }
     };
@@ -169,6 +188,16 @@ unsafe impl shootdown::x86_64::Instructions for LogX86 {
     }
     fn barrier_after_rmw() {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    }
+    fn publish_before_invlpgb() {
+        log("mfence".into());
+    }
+    fn invlpgb(operands: shootdown::x86_64::Invlpgb) {
+        let (rax, ecx, edx) = (operands.rax(), operands.ecx(), operands.edx());
+        log(format!("invlpgb {rax:#x} {ecx:#x} {edx:#x}"));
+    }
+    fn tlbsync() {
+        log("tlbsync".into());
     }
 }
 

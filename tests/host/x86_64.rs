@@ -23,6 +23,7 @@ const fn no_features() -> Features {
         invpcid: false,
         la57_enabled: false,
         global_invlpg: GlobalInvlpg::Works,
+        invlpgb: None,
     }
 }
 

@@ -8,7 +8,7 @@ use loom::{
 };
 use shootdown::{
     CpuSlot, Cpus, IpiPlatform, Platform,
-    x86_64::{Instructions, InvpcidKind},
+    x86_64::{Instructions, Invlpgb, InvpcidKind},
 };
 
 use crate::{
@@ -128,5 +128,17 @@ unsafe impl Instructions for Model {
         if machine().me().weak.load(Relaxed) == 0 {
             fence(SeqCst);
         }
+    }
+
+    fn publish_before_invlpgb() {
+        fence(SeqCst);
+    }
+
+    fn invlpgb(_: Invlpgb) {
+        unreachable!("the models' CPUs have no INVLPGB");
+    }
+
+    fn tlbsync() {
+        unreachable!("the models' CPUs have no TLBSYNC");
     }
 }

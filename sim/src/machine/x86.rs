@@ -1,6 +1,6 @@
 //! x86_64's instructions on the simulated machine (Intel SDM volume 3, "Caching Translation Information").
 
-use shootdown::x86_64::{Instructions, InvpcidKind};
+use shootdown::x86_64::{Instructions, Invlpgb, InvpcidKind};
 
 use super::{Machine, Mode, current::with, physical::frame_of, scheduler::point};
 
@@ -157,5 +157,22 @@ unsafe impl Instructions for X86 {
 
     fn barrier_after_rmw() {
         // The locked instruction before it has drained the store buffer.
+    }
+
+    fn publish_before_invlpgb() {
+        point();
+        with(|m| {
+            let cpu = m.current;
+            m.drain_all(cpu);
+            m.note(|_| String::from("mfence"));
+        });
+    }
+
+    fn invlpgb(_: Invlpgb) {
+        with(|m| m.fail(String::from("#UD: INVLPGB on a CPU without it")));
+    }
+
+    fn tlbsync() {
+        with(|m| m.fail(String::from("#UD: TLBSYNC on a CPU without it")));
     }
 }
