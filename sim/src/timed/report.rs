@@ -1,5 +1,7 @@
 //! Everything that is measured in virtual time, as charts and tables.
 
+use ::shootdown::x86_64::{Broadcasting, Concurrent, Serial};
+
 use super::{
     chart::{Chart, Curve},
     costs::Costs,
@@ -48,6 +50,9 @@ pub fn charts(progress: &mut dyn FnMut(&str)) -> Vec<Chart> {
     charts.push(side_by_side());
     progress("arm64: threads of one process");
     charts.push(threads());
+    progress("x86_64: interrupts and INVLPGB");
+    charts.push(broadcast());
+    charts.push(thresholds());
     charts
 }
 
@@ -135,6 +140,44 @@ fn threads() -> Chart {
                 })
             })
             .collect(),
+    }
+}
+
+fn broadcast() -> Chart {
+    let costs = Costs::XEON;
+    let curve = |name: &str, rate: fn(Costs, usize, u64) -> f64| Curve {
+        name: name.into(),
+        points: [1, 2, 4, 8, 16, 24, 36, 48, 64, 72]
+            .iter()
+            .map(|threads| (*threads as f64, rate(costs, *threads, costs.mprotect) / 1e3))
+            .collect(),
+    };
+    Chart {
+        file: "invlpgb",
+        title: "Threads of one process, each unmapping pages of its own".into(),
+        across: "threads",
+        up: "thousand iterations a second",
+        curves: vec![
+            curve("serial", storm::throughput::<Serial>),
+            curve("concurrent", storm::throughput::<Concurrent>),
+            curve("invlpgb", storm::throughput::<Broadcasting<Concurrent>>),
+        ],
+    }
+}
+
+fn thresholds() -> Chart {
+    let costs = Costs::XEON;
+    Chart {
+        file: "thresholds",
+        title: "Processes of 1, 2, 4, 8 and 16 threads: INVLPGB from how many CPUs on".into(),
+        across: "CPUs above which a space is flushed by INVLPGB",
+        up: "thousand iterations a second",
+        curves: vec![Curve {
+            name: "invlpgb".into(),
+            points: (1..=16)
+                .map(|threshold| (f64::from(threshold), storm::mixed(costs, threshold) / 1e3))
+                .collect(),
+        }],
     }
 }
 

@@ -1,9 +1,10 @@
 //! A kernel in virtual time: a flusher, CPUs that are online, and what their threads do.
 
-use std::rc::Rc;
+use core::cell::RefCell;
+use std::{collections::HashMap, rc::Rc};
 
 use shootdown::{
-    CpuSlot, Granule, IpiPlatform, Paging, Platform, TlbFlusher,
+    CpuSlot, Granule, IpiPlatform, Paging, Platform, Range, Request, Space, Stride, TlbFlusher,
     aarch64::{self, policy::Policy},
     x86_64::{self, Courier, Features},
 };
@@ -20,23 +21,29 @@ use super::{
 /// The kernel's own root.
 const KERNEL_ROOT: u64 = 0x1000;
 
+/// The threshold where an experiment is not about it.
+pub(super) const BROADCAST_ABOVE: u16 = x86_64::Config::DEFAULT_BROADCAST_ABOVE;
+
 /// A flusher that can be timed.
 pub(super) trait Timed<const W: usize>: TlbFlusher<W> + 'static {
-    /// Initialized.
-    fn build() -> Self;
+    /// Initialized; where the backend broadcasts by INVLPGB, it does so for spaces that more CPUs than this run.
+    fn build(broadcast_above: u16) -> Self;
     /// The handler of the flush interrupt.
     fn serve(&self);
 }
 
 impl<P: IpiPlatform, C: Courier, const W: usize> Timed<W> for x86_64::Tlb<P, C, TimedX86, W> {
-    fn build() -> Self {
+    fn build(broadcast_above: u16) -> Self {
         let features = Features {
             pcid: true,
             invpcid: true,
+            // Seven pages beyond the first, as on Milan.
+            invlpgb: Some(7),
             ..Features::default()
         };
         let flusher = Self::new();
-        if let Err(error) = flusher.init(x86_64::Config::new(features, KERNEL_ROOT)) {
+        let config = x86_64::Config::new(features, KERNEL_ROOT).broadcast_above(broadcast_above);
+        if let Err(error) = flusher.init(config) {
             panic!("the experiment's configuration is bad: {error}");
         }
         flusher
@@ -50,7 +57,7 @@ impl<P: IpiPlatform, C: Courier, const W: usize> Timed<W> for x86_64::Tlb<P, C, 
 impl<P: Platform, M: Policy, const W: usize, const A: usize> Timed<W>
     for aarch64::Tlb<P, M, TimedArm, W, A>
 {
-    fn build() -> Self {
+    fn build(_broadcast_above: u16) -> Self {
         let flusher = Self::new();
         let config = aarch64::Config::new(Paging::arm64(Granule::Size4K), KERNEL_ROOT);
         if let Err(error) = flusher.init(config) {
@@ -77,16 +84,52 @@ pub(super) fn use_working_set() {
     with(super::clockwork::Clockwork::use_working_set);
 }
 
+/// The spaces of an experiment's processes, each made by the first thread that asks for it and never freed.
+#[derive(Debug)]
+pub(super) struct Spaces<const W: usize>(RefCell<HashMap<usize, &'static Space<W>>>);
+
+impl<const W: usize> Spaces<W> {
+    pub(super) fn new() -> Rc<Self> {
+        Rc::new(Self(RefCell::default()))
+    }
+
+    /// The space of a process, loaded on the CPU that calls this.
+    pub(super) fn enter<F: Timed<W>>(&self, tlb: &'static F, process: usize) -> &'static Space<W> {
+        let known = self.0.borrow().get(&process).copied();
+        let space = known.unwrap_or_else(|| {
+            let root = 0x2000 + 0x1000 * process as u64;
+            let made = tlb
+                .space(root)
+                .unwrap_or_else(|error| panic!("the experiment's space: {error}"));
+            let space: &'static Space<W> = Box::leak(Box::new(made));
+            self.0.borrow_mut().insert(process, space);
+            space
+        });
+        // SAFETY: nothing is mapped in virtual time; the space is never freed.
+        unsafe { tlb.switch(space) };
+        space
+    }
+}
+
+/// Flushes `pages` pages of `space`, a range of each CPU's own, and waits.
+pub(super) fn flush<F: Timed<W>, const W: usize>(tlb: &F, space: &Space<W>, pages: u64) {
+    let start = 0x10_0000 * (1 + F::Platform::current_cpu() as u64);
+    let range = Range::new(tlb.paging(), start, pages, Stride::Size4K)
+        .unwrap_or_else(|error| panic!("the experiment's range: {error}"));
+    tlb.flush(space, Request::range(range)).wait();
+}
+
 /// Runs `thread(flusher, cpu)` on each of `cpus` CPUs, all online, until every one has returned.
 pub(super) fn run<F: Timed<W>, const W: usize>(
     costs: Costs,
+    broadcast_above: u16,
     cpus: usize,
     thread: impl Fn(&'static F, usize) + 'static,
 ) -> Ended {
     // Slots and flusher are never freed: what a body has left loaded may name them.
     let slots: &'static [CpuSlot] =
         Vec::leak((0..cpus).map(|_| CpuSlot::new()).collect::<Vec<_>>());
-    let flusher: &'static Aligned<F> = Box::leak(Box::new(Aligned(F::build())));
+    let flusher: &'static Aligned<F> = Box::leak(Box::new(Aligned(F::build(broadcast_above))));
     let flusher = &flusher.0;
     set_slots(slots);
     let thread = Rc::new(thread);

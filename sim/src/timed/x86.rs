@@ -1,6 +1,6 @@
 //! x86_64's instructions in virtual time.
 
-use shootdown::x86_64::{Instructions, InvpcidKind};
+use shootdown::x86_64::{Instructions, Invlpgb, InvpcidKind};
 
 use super::{
     clockwork::{Clockwork, with},
@@ -26,6 +26,43 @@ impl Clockwork {
         if let Some(cold) = it.cold.get_mut(&tag) {
             *cold = (*cold + 1).min(most);
         }
+    }
+
+    /// Queues on the fabric; every CPU loses what the operands name. It disturbs no other CPU's pipeline.
+    fn invlpgb(&mut self, operands: Invlpgb) {
+        const ADDRESS_VALID: u64 = 1 << 0;
+        const PCID_VALID: u64 = 1 << 1;
+        let pages = u64::from(operands.ecx() & 0xffff) + 1;
+        let pcid = (operands.edx() >> 16) as u16;
+        let (by_address, by_pcid) = (
+            operands.rax() & ADDRESS_VALID != 0,
+            operands.rax() & PCID_VALID != 0,
+        );
+        let most = self.costs.working_set;
+        for cpu in &mut self.cpus {
+            match (by_address, by_pcid) {
+                (true, true) => {
+                    if let Some(cold) = cpu.cold.get_mut(&pcid) {
+                        *cold = (*cold + pages).min(most);
+                    }
+                }
+                (false, true) => {
+                    cpu.cold.remove(&pcid);
+                }
+                (true, false) => {}
+                (false, false) => cpu.cold.clear(),
+            }
+        }
+        let (cost, latency, occupancy) = (
+            self.costs.invlpgb,
+            self.costs.tlbsync,
+            self.costs.invlpgb_occupancy,
+        );
+        let start = self.me().now.max(self.fabric_free_at);
+        self.fabric_free_at = start + occupancy;
+        let it = self.me();
+        it.now += cost;
+        it.broadcast_done = it.broadcast_done.max(start + latency);
     }
 
     /// The thread uses its working set: what was dropped is filled again.
@@ -103,4 +140,22 @@ unsafe impl Instructions for TimedX86 {
     }
 
     fn barrier_after_rmw() {}
+
+    fn publish_before_invlpgb() {
+        point();
+        with(|m| m.spend(m.costs.fence));
+    }
+
+    fn invlpgb(operands: Invlpgb) {
+        point();
+        with(|m| m.invlpgb(operands));
+    }
+
+    fn tlbsync() {
+        point();
+        with(|m| {
+            let it = m.me();
+            it.now = it.now.max(it.broadcast_done);
+        });
+    }
 }

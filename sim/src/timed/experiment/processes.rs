@@ -4,14 +4,14 @@
 use core::cell::Cell;
 use std::rc::Rc;
 
-use shootdown::{Range, Request, Space, Stride, aarch64};
+use shootdown::aarch64;
 
 use crate::timed::{
     arm::TimedArm,
     clockwork::Ended,
     costs::Costs,
     platform::TimedPlatform,
-    world::{self, Timed, compute, now},
+    world::{self, BROADCAST_ABOVE, Spaces, Timed, compute, flush, now},
 };
 
 /// The most CPUs.
@@ -118,28 +118,10 @@ fn on(
 }
 
 fn of<F: Timed<WORDS>>(costs: Costs, cpus: usize, threads: usize, body: Box<Body>) -> Ended {
-    let spaces: Rc<Vec<Cell<Option<&'static Space<WORDS>>>>> = Rc::new(
-        (0..cpus.div_ceil(threads))
-            .map(|_| Cell::new(None))
-            .collect(),
-    );
-    world::run::<F, WORDS>(costs, cpus, move |tlb, cpu| {
-        let place = &spaces[cpu / threads];
-        let space = place.get().unwrap_or_else(|| {
-            let root = 0x2000 + 0x1000 * (cpu / threads) as u64;
-            let it: &'static _ =
-                Box::leak(Box::new(tlb.space(root).unwrap_or_else(|error| {
-                    panic!("the experiment's space: {error}")
-                })));
-            place.set(Some(it));
-            it
-        });
-        // SAFETY: nothing is mapped in virtual time; the space is never freed.
-        unsafe { tlb.switch(space) };
-        let range = Range::new(tlb.paging(), 0x10_0000, 1, Stride::Size4K)
-            .unwrap_or_else(|error| panic!("the experiment's range: {error}"));
-        let flush = || tlb.flush(space, Request::range(range)).wait();
-        body(&flush, cpu);
+    let spaces = Spaces::new();
+    world::run::<F, WORDS>(costs, BROADCAST_ABOVE, cpus, move |tlb, cpu| {
+        let space = spaces.enter(tlb, cpu / threads);
+        body(&|| flush(tlb, space, 1), cpu);
     })
 }
 

@@ -3,15 +3,12 @@
 use core::cell::Cell;
 use std::rc::Rc;
 
-use shootdown::{
-    Range, Request, Stride,
-    x86_64::{Concurrent, Courier, Serial, Tlb},
-};
+use shootdown::x86_64::{Concurrent, Courier, Serial, Tlb};
 
 use crate::timed::{
     costs::Costs,
     platform::TimedPlatform,
-    world::{self, Timed, compute, now},
+    world::{self, BROADCAST_ABOVE, Spaces, Timed, compute, flush, now},
     x86::TimedX86,
 };
 
@@ -53,27 +50,18 @@ pub(super) fn means_on<F: Timed<W>, const W: usize>(
     holders: usize,
     pages: u64,
 ) -> Cost {
-    let space: Rc<Cell<Option<&'static shootdown::Space<W>>>> = Rc::default();
+    let spaces = Spaces::<W>::new();
     let ready = Rc::new(Cell::new(0));
     let done = Rc::new(Cell::new(None));
     let result = Rc::clone(&done);
-    let ended = world::run::<F, W>(costs, cpus, move |tlb, cpu| {
+    let ended = world::run::<F, W>(costs, BROADCAST_ABOVE, cpus, move |tlb, cpu| {
         if cpu >= holders {
             while done.get().is_none() {
                 compute(STRETCH);
             }
             return;
         }
-        let space = space.get().unwrap_or_else(|| {
-            let it: &'static _ =
-                Box::leak(Box::new(tlb.space(0x2000).unwrap_or_else(|error| {
-                    panic!("the experiment's space: {error}")
-                })));
-            space.set(Some(it));
-            it
-        });
-        // SAFETY: nothing is mapped in virtual time; the space is never freed.
-        unsafe { tlb.switch(space) };
+        let space = spaces.enter(tlb, 0);
         ready.set(ready.get() + 1);
         if cpu != 0 {
             while done.get().is_none() {
@@ -84,14 +72,12 @@ pub(super) fn means_on<F: Timed<W>, const W: usize>(
         while ready.get() < holders {
             compute(STRETCH);
         }
-        let range = Range::new(tlb.paging(), 0x10_0000, pages, Stride::Size4K)
-            .unwrap_or_else(|error| panic!("the experiment's range: {error}"));
         let mut spent = 0;
-        for flush in 0..WARM_UP + FLUSHES {
+        for count in 0..WARM_UP + FLUSHES {
             compute(STRETCH);
             let began = now();
-            tlb.flush(space, Request::range(range)).wait();
-            if flush >= WARM_UP {
+            flush(tlb, space, pages);
+            if count >= WARM_UP {
                 spent += now() - began;
             }
         }
