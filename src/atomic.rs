@@ -10,13 +10,13 @@
 pub use core::sync::atomic::Ordering;
 
 #[cfg(not(any(loom, feature = "_sim")))]
-pub(crate) use core::sync::atomic::{AtomicU64, fence};
+pub(crate) use core::sync::atomic::{AtomicU8, AtomicU64, fence};
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, fence};
+pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU64, fence};
 
 #[cfg(all(feature = "_sim", not(loom)))]
-pub(crate) use hooked::{AtomicU64, fence};
+pub(crate) use hooked::{AtomicU8, AtomicU64, fence};
 #[cfg(all(feature = "_sim", not(loom)))]
 pub use hooked::{Hook, Location, set_hook};
 
@@ -81,6 +81,18 @@ mod hooked {
         ) -> Result<u64, u64>;
         /// A memory fence.
         fn fence(&self, order: Ordering, at: Location);
+        /// Loads a byte, which a hypervisor writes too.
+        fn load_byte(&self, byte: &native::AtomicU8, order: Ordering, at: Location) -> u8;
+        /// Stores `value` in a byte.
+        fn store_byte(&self, byte: &native::AtomicU8, value: u8, order: Ordering, at: Location);
+        /// As [`rmw`](Self::rmw), for a byte.
+        fn rmw_byte(
+            &self,
+            byte: &native::AtomicU8,
+            update: &mut dyn FnMut(u8) -> Option<u8>,
+            order: Ordering,
+            at: Location,
+        ) -> Result<u8, u8>;
     }
 
     static HOOK: AtomicPtr<&'static dyn Hook> = AtomicPtr::new(core::ptr::null_mut());
@@ -181,6 +193,82 @@ mod hooked {
         #[track_caller]
         pub(crate) fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
             self.replace(order, |old| old & value)
+        }
+    }
+
+    /// A byte, of which only what the crate needs can be done.
+    #[repr(transparent)]
+    #[derive(Debug)]
+    pub(crate) struct AtomicU8(native::AtomicU8);
+
+    impl AtomicU8 {
+        pub(crate) const fn new(value: u8) -> Self {
+            Self(native::AtomicU8::new(value))
+        }
+
+        /// The byte that the hook is given.
+        pub(crate) const fn native(&self) -> &native::AtomicU8 {
+            &self.0
+        }
+
+        #[track_caller]
+        pub(crate) fn load(&self, order: Ordering) -> u8 {
+            match hook() {
+                None => self.0.load(order),
+                Some(hook) => hook.load_byte(&self.0, order, SourceLocation::caller()),
+            }
+        }
+
+        #[track_caller]
+        pub(crate) fn store(&self, value: u8, order: Ordering) {
+            match hook() {
+                None => self.0.store(value, order),
+                Some(hook) => hook.store_byte(&self.0, value, order, SourceLocation::caller()),
+            }
+        }
+
+        #[track_caller]
+        pub(crate) fn compare_exchange(
+            &self,
+            current: u8,
+            new: u8,
+            order: Ordering,
+            failure: Ordering,
+        ) -> Result<u8, u8> {
+            self.update(order, failure, |old| (old == current).then_some(new))
+        }
+
+        #[track_caller]
+        pub(crate) fn swap(&self, value: u8, order: Ordering) -> u8 {
+            let (Ok(old) | Err(old)) = self.update(order, Ordering::Relaxed, |_| Some(value));
+            old
+        }
+
+        #[track_caller]
+        pub(crate) fn fetch_or(&self, value: u8, order: Ordering) -> u8 {
+            let (Ok(old) | Err(old)) =
+                self.update(order, Ordering::Relaxed, |old| Some(old | value));
+            old
+        }
+
+        #[track_caller]
+        pub(crate) fn fetch_and(&self, value: u8, order: Ordering) -> u8 {
+            let (Ok(old) | Err(old)) =
+                self.update(order, Ordering::Relaxed, |old| Some(old & value));
+            old
+        }
+
+        #[track_caller]
+        fn update(
+            &self,
+            order: Ordering,
+            failure: Ordering,
+            mut update: impl FnMut(u8) -> Option<u8>,
+        ) -> Result<u8, u8> {
+            match hook() {
+                None => self.0.fetch_update(order, failure, update),
+                Some(hook) => hook.rmw_byte(&self.0, &mut update, order, SourceLocation::caller()),
+            }
         }
     }
 

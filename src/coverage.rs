@@ -105,6 +105,34 @@ branches! {
     MovedAtServe,
     /// INVLPGB: a switch loaded a global PCID.
     MovedAtSwitch,
+    /// KVM: the target was running.
+    PreemptedNot,
+    /// KVM: a target that was not running was marked.
+    PreemptedMarked,
+    /// KVM: a target that was not running had been marked before.
+    PreemptedMarkedBefore,
+    /// KVM: a target came back before it was marked.
+    PreemptedCameBack,
+    /// KVM: freed tables were left to the flush on entry.
+    PreemptedFreed,
+    /// A CPU began to wait, and became lazy.
+    WaitEntered,
+    /// A CPU's wait ended, and it used its space again.
+    WaitLeft,
+    /// Hyper-V: a whole space, by mask.
+    HypervSpace,
+    /// Hyper-V: a list of addresses, by mask.
+    HypervList,
+    /// Hyper-V: a whole space, by a set of banks.
+    HypervSpaceEx,
+    /// Hyper-V: a list of addresses, by a set of banks.
+    HypervListEx,
+    /// Hyper-V: the host had left a list unfinished.
+    HypervResumed,
+    /// Hyper-V: the host refused.
+    HypervRefused,
+    /// Hyper-V: a target that the call can't name was left to an interrupt.
+    HypervUnnamed,
     /// arm64: page by page, last level only.
     TlbiLeaf,
     /// arm64: page by page, all levels.

@@ -113,10 +113,34 @@ impl<const W: usize> CpuSet<W> {
         self.view().iter()
     }
 
+    /// Calls `f` for each CPU, in ascending order.
+    #[inline(always)]
+    pub(crate) fn for_each(&self, mut f: impl FnMut(usize)) {
+        for (index, word) in self.words.iter().enumerate() {
+            for bit in Bits(*word) {
+                f(64 * index + bit);
+            }
+        }
+    }
+
+    /// Removes a CPU that is known to fit.
+    #[inline(always)]
+    pub(crate) fn take_out(&mut self, cpu: usize) {
+        self.words[word_of::<W>(cpu)] &= !(1 << (cpu % 64));
+    }
+
+    /// Adds all CPUs of `other`.
+    #[inline(always)]
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        for (word, other) in self.words.iter_mut().zip(other.words) {
+            *word |= other;
+        }
+    }
+
     /// Adds a CPU that is known to fit: it came out of a mask of the same width, or passed the check at `online`.
     #[inline(always)]
     pub(crate) fn add(&mut self, cpu: usize) {
-        self.words[cpu / 64] |= 1 << (cpu % 64);
+        self.words[word_of::<W>(cpu)] |= 1 << (cpu % 64);
     }
 }
 
@@ -163,6 +187,12 @@ impl fmt::Debug for Cpus<'_> {
     }
 }
 
+/// The word of a CPU that is known to fit: where there is one word, no check is needed.
+#[inline(always)]
+const fn word_of<const W: usize>(cpu: usize) -> usize {
+    if W == 1 { 0 } else { cpu / 64 }
+}
+
 /// The numbers of the set bits of a word.
 pub(crate) struct Bits(pub(crate) u64);
 
@@ -201,7 +231,7 @@ impl<const W: usize> CpuMask<W> {
     /// Whether `cpu`, which is below `64 * W`, is in the mask.
     #[inline]
     pub(crate) fn contains(&self, cpu: usize) -> bool {
-        self.words[cpu / 64].load(Relaxed) >> (cpu % 64) & 1 != 0
+        self.words[word_of::<W>(cpu)].load(Relaxed) >> (cpu % 64) & 1 != 0
     }
 
     /// Inserts `cpu`. The word goes before the summary: a scan that sees neither has not missed a CPU whose insertion
@@ -233,6 +263,20 @@ impl<const W: usize> CpuMask<W> {
                 }
             }
         }
+    }
+
+    /// The CPUs in the mask, each word read once.
+    #[inline(always)]
+    pub(crate) fn snapshot(&self) -> CpuSet<W> {
+        let mut set = CpuSet::EMPTY;
+        if W == 1 {
+            set.words[0] = self.words[0].load(Acquire);
+        } else {
+            for index in Bits(self.summary.load(Acquire)) {
+                set.words[index] = self.words[index].load(Acquire);
+            }
+        }
+        set
     }
 
     pub(crate) fn is_empty(&self) -> bool {

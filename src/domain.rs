@@ -65,17 +65,25 @@ impl Domain {
         }
     }
 
-    /// Starts a new generation and gives it, or `None` if the scope has retired.
-    ///
-    /// The caller's page-table changes come before it and a full barrier must follow it before CPUs are looked at
-    /// (invariant 1); `barrier_after_rmw` is that barrier, given by the architecture since a locked instruction
-    /// is one already on x86.
+    /// As [`advance`](Self::advance), then [`publish`](Self::publish).
     #[inline]
     pub(crate) fn announce(
         &self,
         payload: Option<u64>,
         barrier_after_rmw: impl FnOnce(),
     ) -> Option<u64> {
+        let generation = self.advance(barrier_after_rmw)?;
+        self.publish(generation, payload);
+        Some(generation)
+    }
+
+    /// Starts a new generation and gives it, or `None` if the scope has retired.
+    ///
+    /// The caller's page-table changes come before it and a full barrier must follow it before CPUs are looked at
+    /// (invariant 1); `barrier_after_rmw` is that barrier, given by the architecture since a locked instruction
+    /// is one already on x86.
+    #[inline(always)]
+    pub(crate) fn advance(&self, barrier_after_rmw: impl FnOnce()) -> Option<u64> {
         let before = self.generation.fetch_add(1, SeqCst);
         if before & RETIRED != 0 {
             return None;
@@ -83,16 +91,20 @@ impl Domain {
         if !broken(Broken::NoFlushBarrier) {
             barrier_after_rmw();
         }
-        let generation = before + 1;
+        Some(before + 1)
+    }
+
+    /// Leaves the payload of `generation` for CPUs that have the scope loaded. May be left out where there is none.
+    #[inline(always)]
+    pub(crate) fn publish(&self, generation: u64, payload: Option<u64>) {
         if let Some(payload) = payload {
             self.entry(generation).publish(generation, payload);
         }
-        Some(generation)
     }
 
     /// Starts a new generation for which everything of the scope must be looked at again, whether it has retired or not.
-    /// Gives it. A full barrier comes before CPUs are looked at, as in [`announce`](Self::announce).
-    pub(crate) fn advance(&self, barrier_after_rmw: impl FnOnce()) -> u64 {
+    /// Gives it. A full barrier comes before CPUs are looked at, as in [`advance`](Self::advance).
+    pub(crate) fn advance_always(&self, barrier_after_rmw: impl FnOnce()) -> u64 {
         let before = self.generation.fetch_add(1, SeqCst);
         barrier_after_rmw();
         (before & !RETIRED) + 1
@@ -111,8 +123,25 @@ impl Domain {
         (generation & RETIRED == 0).then_some(generation)
     }
 
+    /// The generation now, for a scope that never retires, or for a look at whether it is the next one.
+    #[inline(always)]
+    pub(crate) fn raw_generation(&self) -> u64 {
+        self.generation.load(Acquire)
+    }
+
+    /// What a CPU must do that lacks generation `now` only.
+    #[inline(always)]
+    pub(crate) fn last_step(&self, now: u64) -> CatchUp {
+        match self.entry(now).read(now) {
+            Some(payload) => CatchUp::One(payload),
+            None => {
+                took(Branch::RingMissed);
+                CatchUp::All
+            }
+        }
+    }
+
     /// What a CPU at generation `have` must do to reach `now`, which was read from [`generation`](Self::generation).
-    #[inline]
     pub(crate) fn catch_up(&self, have: u64, now: u64) -> CatchUp {
         if have == now {
             return CatchUp::UpToDate;
@@ -170,11 +199,12 @@ impl Entry {
     ///
     /// The claim matters: two initiators whose generations share an entry could otherwise leave one's tag on the
     /// other's payload.
-    #[inline]
+    #[inline(always)]
     fn publish(&self, generation: u64, payload: u64) {
         let tag = self.tag.load(Relaxed);
         if !broken(Broken::RingUnclaimed) {
-            let free = tag & BUSY == 0 && tag < generation;
+            // BUSY makes a tag larger than any generation.
+            let free = tag < generation;
             let claim = |tag| {
                 self.tag
                     .compare_exchange(tag, generation | BUSY, AcqRel, Relaxed)
@@ -192,18 +222,17 @@ impl Entry {
     }
 
     /// The payload of `generation`, if it stands here whole.
-    #[inline]
+    #[inline(always)]
     fn read(&self, generation: u64) -> Option<u64> {
         if broken(Broken::RingTagIgnored) {
             return Some(self.payload.load(Acquire));
         }
-        if self.tag.load(Acquire) != generation {
-            return None;
-        }
+        let before = self.tag.load(Acquire);
         let payload = self.payload.load(Relaxed);
         // A writer may have come in between: pairs with the release fence in `publish`.
         fence(Acquire);
-        (self.tag.load(Relaxed) == generation).then_some(payload)
+        let after = self.tag.load(Relaxed);
+        (before == generation && after == generation).then_some(payload)
     }
 }
 

@@ -1,9 +1,9 @@
 //! [`TlbFlusher`]: what every backend does, so that a kernel's memory code is written once.
 
-use core::fmt;
+use core::{fmt, ptr::NonNull};
 
 use crate::{
-    counters::Counters,
+    counters::{self, Architecture, Counters},
     error::{OnlineError, RetireError, SpaceError},
     paging::Paging,
     pending::Pending,
@@ -39,6 +39,16 @@ pub(crate) enum OuterState {
     Idle,
 }
 
+/// What the CPU was doing when it began to wait; given back to end the wait, on the same CPU.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "give it back to `wait_leave`, or end the wait by the next `switch`"]
+pub struct Waiting(pub(crate) Option<NonNull<()>>);
+
+impl Waiting {
+    /// It used no space, was lazy already, or need not be lazy.
+    pub(crate) const NOT_LAZY: Self = Self(None);
+}
+
 /// Which scope a request is for.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a, const W: usize> {
@@ -72,6 +82,10 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
 
     /// What a flush must still do to complete. Building block of [`Pending`] and [`Batch`](crate::Batch).
     type Reach: fmt::Debug + Default;
+
+    /// Whose counters it has.
+    #[doc(hidden)]
+    const ARCHITECTURE: Architecture;
 
     /// The layout of virtual addresses, for [`Range::new`].
     fn paging(&self) -> Paging;
@@ -146,6 +160,60 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     ///
     /// As for [`switch`](Self::switch).
     unsafe fn lazy_leave(&self, outer: Outer, space: &Space<W>);
+
+    /// Says that this CPU is about to wait without using its space: halted, mostly with interrupts off, such as in a
+    /// paravirtual spin lock or in the idle loop of a process. Flushes then need neither wake it nor wait for it: waiting is
+    /// lazy mode, entered and left by the same words, but for who need not have the space at hand. Nests, in itself
+    /// and in lazy mode, and does nothing where no space is in use, or where CPUs are reached by broadcast.
+    ///
+    /// ```
+    /// use shootdown::TlbFlusher;
+    ///
+    /// /// The slow path of a lock. Interrupts are off, or the caller is pinned.
+    /// fn wait<F: TlbFlusher>(tlb: &F, is_free: impl Fn() -> bool, halt_until_kicked: impl Fn()) {
+    ///     let waiting = tlb.wait_enter();
+    ///     while !is_free() {
+    ///         tlb.poll();
+    ///         halt_until_kicked();
+    ///     }
+    ///     // SAFETY: the space in use belongs to the current thread, which lives.
+    ///     unsafe { tlb.wait_leave(waiting) };
+    /// }
+    /// ```
+    ///
+    /// # Who is waited for nevertheless
+    ///
+    /// A flush of freed tables, of changed attributes, or of the kernel reaches waiting CPUs too: it sends the interrupt
+    /// and waits until the CPU has taken it or has [polled](Self::poll). A CPU that waits with interrupts off does
+    /// neither while it is halted. So that such flushes end: whoever wakes it for its lock must not first wait for such
+    /// a flush, that is, **the holder of a lock for which others halt with interrupts off must not flush that way
+    /// while it holds it**; and after each wake-up, wanted or not, the waiter polls. A CPU that waits with
+    /// interrupts on, or in MWAIT with interrupts as break events, serves at once.
+    ///
+    /// # Interrupts and NMIs
+    ///
+    /// A handler that comes in while the CPU waits must not touch user memory:
+    /// [`user_access_ok`](Self::user_access_ok) says no. One that wants to must [`switch`](Self::switch) to the space
+    /// first, and may let the CPU wait again afterwards (`let _ = tlb.wait_enter()`); one that switches threads ends
+    /// the wait, too.
+    fn wait_enter(&self) -> Waiting {
+        Waiting::NOT_LAZY
+    }
+
+    /// Ends the wait that began with the `wait_enter` that gave `waiting`. If that was the outermost, this CPU uses
+    /// its space again, after it has dropped what was flushed meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// If the space has retired, where that can still be seen.
+    ///
+    /// # Safety
+    ///
+    /// The space that this CPU used at `wait_enter` must still be where it was, alive and not retired, and be the one that
+    /// the current thread uses; its root must map the running code and stack. `waiting` must come from this flusher.
+    unsafe fn wait_leave(&self, waiting: Waiting) {
+        let _ = waiting;
+    }
 
     /// Starts to flush translations of `space`, after the caller changed its page table, and gives the flush that is
     /// under way; it is complete when that is waited for or dropped. It reaches CPUs that have the space loaded:
@@ -228,7 +296,7 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     fn counters(&self) -> Counters {
         let mut sum = Counters::default();
         for cpu in 0..Self::Platform::CPUS {
-            sum += Self::Platform::slot(cpu).counters.read();
+            sum += counters::read(Self::Platform::slot(cpu), Self::ARCHITECTURE);
         }
         sum
     }
@@ -240,7 +308,7 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     /// If the platform has no such CPU.
     fn counters_of(&self, cpu: usize) -> Counters {
         assert_cpu::<Self::Platform>(cpu);
-        Self::Platform::slot(cpu).counters.read()
+        counters::read(Self::Platform::slot(cpu), Self::ARCHITECTURE)
     }
 
     /// Makes a change known, so that any CPU that loads the space from now on has it, and adds to `reach` what must be

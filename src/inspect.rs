@@ -52,6 +52,13 @@ impl CpuSlot {
         let loaded = Loaded(word);
         loaded.is_space().then(|| loaded.id())
     }
+
+    /// Whether a value of the word `loaded` names a space that is not in use.
+    #[doc(hidden)]
+    pub fn loaded_word_is_lazy(word: u64) -> bool {
+        let loaded = Loaded(word);
+        loaded.is_space() && !loaded.is_used()
+    }
 }
 
 impl<const W: usize> Space<W> {

@@ -6,7 +6,8 @@ mod asid;
 #[doc(hidden)]
 pub mod atomic;
 mod batch;
-mod counters;
+#[doc(hidden)]
+pub mod counters;
 #[doc(hidden)]
 pub mod coverage;
 mod cpus;
@@ -40,7 +41,7 @@ pub use batch::Batch;
 pub use counters::Counters;
 pub use cpus::{CpuOutOfRange, CpuSet, Cpus};
 pub use error::{OnlineError, RetireError, SpaceError};
-pub use flusher::{Needed, Outer, Scope, TlbFlusher};
+pub use flusher::{Needed, Outer, Scope, TlbFlusher, Waiting};
 pub use gather::{FrameArray, FrameBag, Gather};
 #[cfg(feature = "spin")]
 pub use lock::{Serve, ServeWhileSpinning};

@@ -64,6 +64,17 @@ pub unsafe trait Platform: Sized + 'static {
     /// Must give the same, distinct slot for each CPU number below [`CPUS`](Self::CPUS), every time, whoever asks.
     fn slot(cpu: usize) -> &'static CpuSlot;
 
+    /// The flusher's memory for the CPU that executes this. Worth writing where the kernel finds it by one
+    /// instruction, such as a load relative to GS. Called with the caller pinned or interrupts off, and from NMI.
+    ///
+    /// # Implementation safety
+    ///
+    /// Must give `slot(current_cpu())`.
+    #[inline]
+    fn own_slot() -> &'static CpuSlot {
+        Self::slot(Self::current_cpu())
+    }
+
     /// Called on each turn of a loop that waits for another CPU.
     ///
     /// On x86 this is [`core::hint::spin_loop`] (PAUSE). On arm64 use `yield` or `wfe`: there `spin_loop` is an ISB,

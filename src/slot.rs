@@ -27,36 +27,40 @@ impl Loaded {
     pub(crate) const SWITCHING: Self = Self(1);
     /// No space; kernel mappings only.
     pub(crate) const KERNEL: Self = Self(2);
-    const LAZY: u64 = 1;
+    /// Ids of spaces begin here: a space in use is named by its id as it is.
+    pub(crate) const FIRST_ID: u64 = 3;
+    /// The sign, so that one comparison finds a space in use.
+    const LAZY: u64 = 1 << 63;
 
+    #[inline(always)]
     pub(crate) const fn used(id: u64) -> Self {
-        Self(id << 2)
+        Self(id)
     }
 
     /// The space is loaded but not used: its entries are skipped until the CPU leaves lazy mode.
     pub(crate) const fn lazy(id: u64) -> Self {
-        Self(id << 2 | Self::LAZY)
+        Self(id | Self::LAZY)
     }
 
+    #[inline(always)]
     pub(crate) const fn is_space(self) -> bool {
-        self.0 >= 4
+        self.0 & !Self::LAZY >= Self::FIRST_ID
     }
 
+    #[inline(always)]
     pub(crate) const fn is_used(self) -> bool {
-        self.is_space() && self.0 & Self::LAZY == 0
+        self.0 as i64 >= Self::FIRST_ID as i64
     }
 
-    pub(crate) const fn is_lazy(self) -> bool {
-        self.is_space() && self.0 & Self::LAZY != 0
-    }
-
+    #[inline(always)]
     pub(crate) const fn as_lazy(self) -> Self {
         Self(self.0 | Self::LAZY)
     }
 
     /// The id of the loaded space, 0 if there is none.
+    #[inline(always)]
     pub(crate) const fn id(self) -> u64 {
-        self.0 >> 2
+        self.0 & !Self::LAZY
     }
 }
 
@@ -89,6 +93,9 @@ pub(crate) struct Mail {
     pub(crate) active_asid: AtomicU64,
     /// arm64: the tag that the owner ran at the last rollover. Used under the allocator's lock.
     pub(crate) reserved_asid: AtomicU64,
+    /// A counter of the owner's, so rare that it may stand on this line: see
+    /// [`Counters::host_refusals`](crate::Counters::host_refusals).
+    pub(crate) host_refusals: Private,
 }
 
 /// How many words a backend has for itself in each slot.
@@ -135,6 +142,7 @@ impl CpuSlot {
                     trim: AtomicU64::new(0),
                     active_asid: AtomicU64::new(0),
                     reserved_asid: AtomicU64::new(0),
+                    host_refusals: Private::new(0),
                 },
                 own: [const { Private::new(0) }; OWN_WORDS],
                 space: PrivatePtr::null(),

@@ -11,11 +11,12 @@ use crate::{
     cpus::CpuMask,
     domain::Domain,
     private::Private,
+    slot::Loaded,
 };
 
-/// Ids are never reused: a slot that remembers one can't take a new space for an old one. 62 bits, since two more
-/// say how it is loaded.
-static NEXT_ID: NativeU64 = NativeU64::new(1);
+/// Ids are never reused: a slot that remembers one can't take a new space for an old one. 63 bits,
+/// since the sign says how it is loaded.
+static NEXT_ID: NativeU64 = NativeU64::new(Loaded::FIRST_ID);
 
 /// An address space: its id, its root table, its generation, and the set of CPUs that may hold its translations.
 ///

@@ -89,6 +89,22 @@ variants! {
     RetireTrimKept,
     /// A trim request is posted without a look at retirement.
     TrimPostedLate,
+    /// KVM: a vCPU that is not running is marked by a plain store.
+    PreemptedPlainStore,
+    /// KVM: a vCPU that is not running is skipped but not marked.
+    PreemptedSkippedUnmarked,
+    /// KVM: a vCPU is skipped though it came back before it was marked.
+    PreemptedResultIgnored,
+    /// A CPU that was reached without its own doing is taken to have served.
+    ElidedAdvances,
+    /// A waiting CPU sets a flag in the host's byte instead of being lazy, as was posted for KVM.
+    WaitAsPosted,
+    /// Hyper-V: a virtual processor above 63 in a mask of 64.
+    HypervNonExWide,
+    /// Hyper-V: a list of one entry more than the input page has room for.
+    HypervListLong,
+    /// Hyper-V: a list that the host has left unfinished is taken for done.
+    HypervRepsNotResumed,
     /// arm64: no full barrier between retirement and the look at what CPUs have loaded.
     NoRetireBarrier,
     /// The batch forgets all members but the last.
@@ -153,8 +169,20 @@ variants! {
     PcidReleasedEarly,
     /// INVLPGB: a space counts as settled while CPUs run it with their own PCIDs.
     TransitionClearedEarly,
+    /// INVLPGB: a space in transition is flushed without its global PCID.
+    TransitionNotBroadcast,
     /// INVLPGB: a promotion does not wait for CPUs between two spaces.
     PromotionSkipsSwitching,
+    /// arm64: who has loaded the space is read before the page-table stores are visible.
+    ActiveReadEarly,
+    /// arm64: a CPU whose entries others may use (CnP) comes online, and lets them use those of its spaces.
+    CnpIgnored,
+    /// arm64: the ASID generations begin anew after the last one.
+    GenerationsWrap,
+    /// arm64: invalidations are not repeated where a CPU needs that.
+    NoRepeat,
+    /// arm64: no barrier between marking a space as shared and the start of the device.
+    NoShareBarrier,
 }
 
 #[cfg(any(loom, feature = "_sim"))]

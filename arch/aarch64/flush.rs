@@ -148,11 +148,13 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             }
             Where::Here => {
                 counters.local.add(1);
-                counters.local_tables.add(u64::from(request.reaches_lazy()));
+                counters
+                    .local_tables()
+                    .add(u64::from(request.reaches_lazy()));
             }
             Where::Nowhere => {
                 counters.local.add(1);
-                counters.elided_unused.add(1);
+                counters.elided_unused().add(1);
             }
         }
     }
@@ -259,7 +261,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         }
         if reach.everywhere && !broken(Broken::DsbWrongDomain) {
             I::dsb_ish();
-            if self.features().repeat {
+            if self.features().repeat && !broken(Broken::NoRepeat) {
                 // Any address will do: it is the second completion that counts.
                 I::tlbi(Tlbi::Vale1Is, 0);
                 I::dsb_ish();

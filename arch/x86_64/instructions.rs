@@ -46,7 +46,7 @@ pub unsafe trait Instructions: Sized + 'static {
     /// Must give the register's value.
     fn read_cr3() -> u64;
 
-    /// Writes CR3.
+    /// Writes CR3. Serializes: what was read before is read before the walks of the new tables.
     ///
     /// # Safety
     ///

@@ -9,10 +9,10 @@ use core::{
 
 use x86_64::registers::{
     control::{Cr3, Cr4},
-    model_specific::Efer,
+    model_specific::{Efer, Msr},
 };
 
-use super::{Hardware, Instructions, Invlpgb, InvpcidKind};
+use super::{Hardware, Instructions, Invlpgb, InvpcidKind, Msrs};
 
 // SAFETY: each function executes the instruction it is named for, with the operands given.
 unsafe impl Instructions for Hardware {
@@ -118,6 +118,47 @@ unsafe impl Instructions for Hardware {
         // SAFETY: it only waits. Not `nomem`: whoever reuses a frame does so afterwards.
         unsafe { asm!(".byte 0x0f, 0x01, 0xff", options(nostack, preserves_flags)) };
     }
+}
+
+// SAFETY: each function executes the instruction it is named for.
+unsafe impl Msrs for Hardware {
+    unsafe fn read(register: u32) -> u64 {
+        // SAFETY: promised by the caller.
+        unsafe { Msr::new(register).read() }
+    }
+
+    unsafe fn write(register: u32, value: u64) {
+        // SAFETY: promised by the caller.
+        unsafe { Msr::new(register).write(value) }
+    }
+}
+
+/// Makes a hypercall through Hyper-V's page at the virtual address `page`, without output.
+///
+/// It takes the control word in RCX and the addresses of input and output in RDX and R8, gives the result in RAX, and may
+/// change the volatile registers of the calling convention, vector registers only for calls that have operands there
+/// (TLFS, "Hypercall Inputs" and "Register Volatility").
+///
+/// # Safety
+///
+/// The hypervisor's code must be at `page`; the operands must be those of a call that has none in vector registers.
+pub(super) unsafe fn call_hypercall_page(page: u64, control: u64, input: u64) -> u64 {
+    let result;
+    // SAFETY: promised by the caller. The page's code uses no stack but for its return address.
+    unsafe {
+        asm!(
+            "call {page}",
+            page = in(reg) page,
+            inlateout("rcx") control => _,
+            inlateout("rdx") input => _,
+            inlateout("r8") 0_u64 => _,
+            lateout("r9") _,
+            lateout("r10") _,
+            lateout("r11") _,
+            lateout("rax") result,
+        );
+    }
+    result
 }
 
 /// The counter-proof of the example kernels: invalidations can be skipped, to see that stale entries show.

@@ -49,7 +49,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         my.seen.flusher.set(address(self));
         PcidSlots(&my.own).reset();
         my.mail.pending.store(0, Relaxed);
-        self.answer_trim(my, me);
+        self.answer_trim(my);
         took(Branch::Online);
         if broken(Broken::OnlineFlushFirst) {
             let now = self.kernel.generation();
@@ -102,7 +102,8 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
 
     pub(super) fn take_offline(&self) {
         let _irqs = IrqsOff::<P>::new();
-        let (my, me, loaded) = self.my_slot("offline");
+        let (my, me) = (self.my_slot("offline"), P::current_cpu());
+        let loaded = Loaded(my.seen.loaded.load(Relaxed));
         if loaded != Loaded::KERNEL {
             // SAFETY: kernel code runs, which the kernel's own root maps as well: promised with `switch`.
             unsafe { self.load_kernel_root(my) };
@@ -111,7 +112,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         // No longer a target of kernel flushes; then serve those that saw the bit. Whoever waits after that sees
         // OFFLINE.
         self.online.remove(me);
-        self.serve(my, me);
+        self.serve(my);
         my.seen.flusher.set(0);
         my.seen.loaded.store(Loaded::OFFLINE.0, Release);
     }

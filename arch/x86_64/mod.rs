@@ -15,6 +15,7 @@
 
 mod announce;
 mod broadcast;
+mod carry;
 mod config;
 mod control;
 mod courier;
@@ -26,6 +27,7 @@ mod instructions;
 #[cfg(target_arch = "x86_64")]
 mod leaf;
 mod lifecycle;
+mod msrs;
 mod page_range;
 mod payload;
 mod pcid;
@@ -36,10 +38,13 @@ mod tlb;
 mod trim;
 mod trim_mail;
 mod wait;
+mod waiting;
 
 pub use broadcast::{Broadcast, Broadcasting, GlobalError, Invlpgb, InvlpgbFlags, PcidUse};
 pub use config::{Config, InitError, Isolation};
-pub use courier::{Any, Concurrent, Courier, CourierKind, Serial};
+pub use courier::{
+    Any, Carried, Concurrent, Courier, CourierKind, Errand, ErrandScope, Serial, hyperv, kvm,
+};
 #[cfg(target_arch = "x86_64")]
 pub use detect::detect;
 pub use detect::{Features, GlobalInvlpg};
@@ -48,4 +53,5 @@ pub use instructions::{Instructions, InvpcidKind};
 #[cfg(all(target_arch = "x86_64", feature = "_counterproof"))]
 #[doc(hidden)]
 pub use leaf::skip_invalidations;
+pub use msrs::Msrs;
 pub use tlb::{Auto, ConcurrentIpi, Hardware, InvlpgbIpi, Ipi, Tlb};

@@ -11,25 +11,37 @@ use crate::{
     variant::{Broken, broken},
 };
 
+/// The payload of a range that is one small page, by far the most frequent: its address.
+#[inline(always)]
+pub(super) fn one_page(range: &Range) -> Option<u64> {
+    (range.pages() == 1 && matches!(range.stride(), Stride::Size4K)).then(|| range.start())
+}
+
 /// The range in one word, if it has at most `ceiling` pages, which is at most 512.
-#[inline]
+#[inline(always)]
 pub(super) fn encode(range: &Range, ceiling: u64) -> Option<u64> {
     if range.pages() > ceiling {
         return None;
     }
-    let stride = match range.stride() {
-        Stride::Size4K => 0,
-        Stride::Size2M => 1,
-        Stride::Size1G => 2,
-        // Ranges of other granules can't be made for x86_64's paging.
-        _ => return None,
-    };
-    Some(range.start() | (range.pages() - 1) << 3 | stride << 1)
+    const STRIDES: u64 =
+        1 << Stride::Size4K as u8 | 1 << Stride::Size2M as u8 | 1 << Stride::Size1G as u8;
+    let stride = range.stride() as u64;
+    // Ranges of other granules can't be made for x86_64's paging.
+    if STRIDES >> stride & 1 == 0 {
+        return None;
+    }
+    // 12, 21, 30: the low bits count them.
+    Some(range.start() | (range.pages() - 1) << 3 | (stride & 3) << 1)
 }
 
 /// Calls `f` for each page of the range.
-#[inline]
+#[inline(always)]
 pub(super) fn for_each_page(payload: u64, mut f: impl FnMut(u64)) {
+    if payload & 0xfff == 0 && !broken(Broken::RangeShort) {
+        // As `one_page` made it.
+        f(payload);
+        return;
+    }
     let mut addr = payload & !0xfff;
     let mut left = payload >> 3 & 0x1ff;
     if broken(Broken::RangeShort) {

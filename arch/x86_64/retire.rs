@@ -79,7 +79,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         let mut reach = Reach::<W>::default();
         {
             let _irqs = IrqsOff::<P>::new();
-            let (my, me, _) = self.my_slot("retire");
+            let (my, me) = (self.my_slot("retire"), P::current_cpu());
             space.cpus.for_each(|cpu| {
                 if cpu != me && may_be_in(cpu) {
                     took(Branch::RetireUnloaded);

@@ -27,18 +27,23 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     #[inline]
     pub(super) fn serve_pending(&self) -> bool {
         // Found on a CPU that is not pinned it may be another CPU's, then serving is merely early.
-        let pending = P::slot(P::current_cpu()).mail.pending.load(Relaxed) != 0;
+        let pending = P::own_slot().mail.pending.load(Relaxed) != 0;
         if pending {
-            let _irqs = (!broken(Broken::PollUnmasked)).then(IrqsOff::<P>::new);
-            let me = P::current_cpu();
-            self.serve(P::slot(me), me);
+            self.serve_now();
         }
         pending
     }
 
+    #[cold]
+    #[inline(never)]
+    fn serve_now(&self) {
+        let _irqs = (!broken(Broken::PollUnmasked)).then(IrqsOff::<P>::new);
+        self.serve(P::own_slot());
+    }
+
     /// Serves whatever was requested from this CPU.
-    #[inline]
-    pub(super) fn serve(&self, my: &CpuSlot, me: usize) {
+    #[inline(always)]
+    pub(super) fn serve(&self, my: &CpuSlot) {
         if my.seen.flusher.get() != address(self) {
             return;
         }
@@ -53,45 +58,78 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         if broken(Broken::TlbsyncElsewhere) {
             I::tlbsync();
         }
-        self.answer_trim(my, me);
+        let kernel = self.kernel.raw_generation() != my.seen.kernel_generation.load(Relaxed);
+        if my.mail.trim.load(Relaxed) != 0 || kernel {
+            return self.serve_rare(my);
+        }
+        self.catch_up_with_space(my);
+    }
+
+    /// As `serve`, where there is more than a space to look after. Out of the way of what is frequent.
+    #[cold]
+    #[inline(never)]
+    fn serve_rare(&self, my: &CpuSlot) {
+        self.answer_trim(my);
         self.catch_up_with_kernel(my);
         self.catch_up_with_space(my);
     }
 
     /// Brings this CPU's entries of its loaded space up to the space's generation, or leaves the space if lazy.
-    #[inline]
+    #[inline(always)]
     pub(super) fn catch_up_with_space(&self, my: &CpuSlot) {
+        let Some(space) = loaded_space::used::<W>(my) else {
+            return self.catch_up_out_of_use(my);
+        };
+        // Read BEFORE flushing (invariant 4): a change that comes meanwhile is not claimed.
+        let now = space.domain.raw_generation();
+        let have = my.seen.generation.load(Relaxed);
+        if now.wrapping_sub(have) != 1 {
+            return self.catch_up_from(my, space, have);
+        }
+        self.flush_space_to(my, space, space.domain.last_step(now), now);
+    }
+
+    /// One generation is the most frequent distance; this is for others.
+    #[cold]
+    #[inline(never)]
+    fn catch_up_from(&self, my: &CpuSlot, space: &Space<W>, have: u64) {
+        let now = space.domain.generation();
+        if have == now {
+            took(Branch::ServedNothing);
+            return;
+        }
+        self.flush_space_to(my, space, space.domain.catch_up(have, now), now);
+    }
+
+    /// No space is in use: one that is lazy is left.
+    #[cold]
+    #[inline(never)]
+    fn catch_up_out_of_use(&self, my: &CpuSlot) {
         let Some(space) = loaded_space::get::<W>(my) else {
             return;
         };
         // Read BEFORE flushing (invariant 4): a change that comes meanwhile is not claimed.
         let now = space.domain.generation();
         let have = my.seen.generation.load(Relaxed);
-        let lazy = Loaded(my.seen.loaded.load(Relaxed)).is_lazy();
         // A CPU that became lazy after it had caught up with the retirement itself must still leave.
-        let retired = lazy && space.domain.is_retired();
-        if have == now && !retired {
+        if have == now && !space.domain.is_retired() {
             took(Branch::ServedNothing);
             return;
         }
-        if lazy {
-            if broken(Broken::LazyStays) {
-                my.seen.generation.store(now, Release);
-                return;
-            }
-            // Paging-structure caches must go, and the next flush need not come here at all.
-            took(Branch::LazyUnloaded);
-            // SAFETY: the CPU is lazy, so what runs now is kernel code, which the kernel's own root maps as well:
-            // promised with `switch`, whose space shares the kernel's mappings.
-            unsafe { self.load_kernel_root(my) };
+        if broken(Broken::LazyStays) {
+            my.seen.generation.store(now, Release);
             return;
         }
-        self.flush_space_to(my, space, have, now);
+        // Paging-structure caches must go, and the next flush need not come here at all.
+        took(Branch::LazyUnloaded);
+        // SAFETY: the CPU is lazy, so what runs now is kernel code, which the kernel's own root maps as well:
+        // promised with `switch`, whose space shares the kernel's mappings.
+        unsafe { self.load_kernel_root(my) };
     }
 
-    /// Drops what the loaded `space` changed from generation `have` to `now`, and publishes `now`.
-    #[inline]
-    pub(super) fn flush_space_to(&self, my: &CpuSlot, space: &Space<W>, have: u64, now: u64) {
+    /// Drops what the loaded `space` changed up to generation `now`, which is `todo`, and publishes `now`.
+    #[inline(always)]
+    pub(super) fn flush_space_to(&self, my: &CpuSlot, space: &Space<W>, todo: CatchUp, now: u64) {
         if broken(Broken::AckBeforeFlush) {
             my.seen.generation.store(now, Release);
         }
@@ -100,7 +138,6 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             my.seen.generation.store(now, Release);
             return;
         }
-        let todo = space.domain.catch_up(have, now);
         if !broken(Broken::SkipFlush) {
             match todo {
                 CatchUp::UpToDate => {}
@@ -132,7 +169,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     }
 
     /// Drops all entries of the loaded space, by loading it again. Kernel entries that are global stay.
-    #[inline]
+    #[inline(always)]
     pub(super) fn flush_loaded(&self, my: &CpuSlot, space: &Space<W>) {
         let pcid = if self.settings.mode().pcid() {
             PcidSlots(&my.own).current_pcid()
@@ -144,14 +181,20 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     }
 
     /// Brings this CPU's kernel entries up to the kernel's generation.
-    #[inline]
+    #[inline(always)]
     pub(super) fn catch_up_with_kernel(&self, my: &CpuSlot) {
         // Read BEFORE flushing (invariant 4).
-        let now = self.kernel.generation();
+        let now = self.kernel.raw_generation();
         let have = my.seen.kernel_generation.load(Relaxed);
-        if have == now {
-            return;
+        if have != now {
+            self.flush_kernel_to(my, have, now);
         }
+    }
+
+    /// Drops what the kernel's mappings changed from generation `have` to `now`, and publishes `now`.
+    #[cold]
+    #[inline(never)]
+    fn flush_kernel_to(&self, my: &CpuSlot, have: u64, now: u64) {
         match self.kernel.catch_up(have, now) {
             CatchUp::UpToDate => {}
             CatchUp::One(first) => {

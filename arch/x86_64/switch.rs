@@ -27,24 +27,27 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     pub(super) unsafe fn switch_to(&self, space: &Space<W>) {
         // The same space, in use: flushes reach this CPU all the while, there is nothing to do. No interrupt can change
         // that behind this look: only a lazy CPU's space is unloaded.
-        let (_, _, loaded) = self.my_slot("switch");
-        if loaded == Loaded::used(space.id) {
+        let my = self.my_slot("switch");
+        if Loaded(my.seen.loaded.load(Relaxed)) == Loaded::used(space.id) {
             took(Branch::SwitchSame);
             return;
         }
         let _irqs = IrqsOff::<P>::new();
-        let (my, me, loaded) = self.my_slot("switch");
+        // Again: the caller may have been moved before.
+        let my = self.my_slot("switch");
         // SAFETY: promised by the caller.
-        unsafe { self.load(my, me, loaded, space) }
+        unsafe { self.load(my, space) }
     }
 
-    /// Loads `space` where `loaded` is what this CPU has. Interrupts are off.
+    /// Loads `space`. Interrupts are off.
     ///
     /// # Safety
     ///
     /// As for [`TlbFlusher::switch`](crate::TlbFlusher::switch).
-    unsafe fn load(&self, my: &CpuSlot, me: usize, loaded: Loaded, space: &Space<W>) {
-        self.answer_trim(my, me);
+    unsafe fn load(&self, my: &CpuSlot, space: &Space<W>) {
+        let me = P::current_cpu();
+        let loaded = Loaded(my.seen.loaded.load(Relaxed));
+        self.answer_trim(my);
         if broken(Broken::MaskClearedEarly)
             && let Some(old) = loaded_space::get::<W>(my)
             && old.id != space.id
@@ -102,7 +105,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             took(Branch::LazyLeftFresh);
         } else if !broken(Broken::LazyLeaveNoCompare) {
             took(Branch::LazyLeftBehind);
-            self.flush_space_to(my, space, have, now);
+            self.flush_space_to(my, space, space.domain.catch_up(have, now), now);
         }
     }
 
@@ -157,7 +160,8 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     /// As for [`TlbFlusher::unload`](crate::TlbFlusher::unload).
     pub(super) unsafe fn unload_any(&self) {
         let _irqs = IrqsOff::<P>::new();
-        let (my, _, loaded) = self.my_slot("unload");
+        let my = self.my_slot("unload");
+        let loaded = Loaded(my.seen.loaded.load(Relaxed));
         if loaded != Loaded::KERNEL {
             // SAFETY: promised by the caller.
             unsafe { self.load_kernel_root(my) };
@@ -167,7 +171,8 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     #[inline]
     pub(super) fn enter_lazy(&self) -> Outer {
         let _irqs = IrqsOff::<P>::new();
-        let (my, _, loaded) = self.my_slot("lazy_enter");
+        let my = self.my_slot("lazy_enter");
+        let loaded = Loaded(my.seen.loaded.load(Relaxed));
         if !loaded.is_used() {
             return Outer(OuterState::Idle);
         }

@@ -9,10 +9,11 @@ use super::{
 };
 use crate::{
     atomic::{Ordering::Relaxed, const_unless_loom},
+    counters::Architecture,
     cpus::CpuMask,
     domain::Domain,
     error::{OnlineError, RetireError, SpaceError},
-    flusher::{Needed, Outer, Scope, TlbFlusher, address, not_online},
+    flusher::{Needed, Outer, Scope, TlbFlusher, Waiting, address, not_online},
     paging::Paging,
     platform::{IpiPlatform, IrqsOff},
     private::Private,
@@ -118,24 +119,26 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             .set(&config, || self.courier.configure(&config))
     }
 
+    /// The courier, to set it up.
+    pub const fn courier_ref(&self) -> &C {
+        &self.courier
+    }
+
     /// The handler of the flush interrupt. Call it with interrupts off, as interrupt gates leave them; acknowledge the
     /// interrupt before or after. Spurious calls are harmless.
     #[inline]
     pub fn handle_interrupt(&self) {
-        let me = P::current_cpu();
-        self.serve(P::slot(me), me);
+        self.serve(P::own_slot());
     }
 
     /// This CPU's slot, which must be online.
     #[inline(always)]
-    pub(super) fn my_slot(&self, call: &str) -> (&'static CpuSlot, usize, Loaded) {
-        let me = P::current_cpu();
-        let my = P::slot(me);
-        let loaded = Loaded(my.seen.loaded.load(Relaxed));
+    pub(super) fn my_slot(&self, call: &str) -> &'static CpuSlot {
+        let my = P::own_slot();
         if my.seen.flusher.get() != address(self) {
-            not_online(call, me);
+            not_online(call, P::current_cpu());
         }
-        (my, me, loaded)
+        my
     }
 }
 
@@ -144,6 +147,8 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
 {
     type Platform = P;
     type Reach = Reach<W>;
+
+    const ARCHITECTURE: Architecture = Architecture::X86;
 
     fn paging(&self) -> Paging {
         self.settings.mode().paging()
@@ -189,6 +194,17 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
         unsafe { self.leave_lazy(outer, space) }
     }
 
+    #[inline]
+    fn wait_enter(&self) -> Waiting {
+        self.enter_wait()
+    }
+
+    #[inline]
+    unsafe fn wait_leave(&self, waiting: Waiting) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.leave_wait(waiting) }
+    }
+
     fn flush_local(&self, addr: u64) {
         I::invlpg(addr);
     }
@@ -209,7 +225,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
 
     #[inline]
     fn user_access_ok(&self) -> bool {
-        let loaded = Loaded(P::slot(P::current_cpu()).seen.loaded.load(Relaxed));
+        let loaded = Loaded(P::own_slot().seen.loaded.load(Relaxed));
         loaded.is_used() || (broken(Broken::NmiDuringSwitch) && loaded == Loaded::SWITCHING)
     }
 
@@ -229,24 +245,22 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
     #[inline]
     fn start(&self, scope: Scope<'_, W>, request: &Request, reach: &mut Reach<W>) -> u64 {
         let _irqs = IrqsOff::<P>::new();
-        let (my, me, _) = self.my_slot("flush");
-        let generation = self.announce_to(my, me, scope, request, reach);
-        self.dispatch_to(my, reach);
-        generation
+        let my = self.my_slot("flush");
+        self.start_from(my, scope, request, reach)
     }
 
     #[inline]
     fn announce(&self, scope: Scope<'_, W>, request: &Request, reach: &mut Reach<W>) -> u64 {
         let _irqs = IrqsOff::<P>::new();
-        let (my, me, _) = self.my_slot("flush");
-        self.announce_to(my, me, scope, request, reach)
+        let my = self.my_slot("flush");
+        self.announce_to(my, scope, request, reach)
     }
 
     #[inline]
     fn dispatch(&self, reach: &mut Reach<W>) {
         let _irqs = IrqsOff::<P>::new();
-        let (my, _, _) = self.my_slot("flush");
-        self.dispatch_to(my, reach);
+        let my = self.my_slot("flush");
+        self.dispatch_to(my, reach, |reach| self.flush_own(my, reach));
     }
 
     #[inline]

@@ -14,8 +14,17 @@ use crate::{
 
 impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W> {
     /// Takes a trim request, if there is one. Interrupts are off, and no switch is under way.
-    #[inline]
-    pub(super) fn answer_trim(&self, my: &CpuSlot, me: usize) {
+    #[inline(always)]
+    pub(super) fn answer_trim(&self, my: &CpuSlot) {
+        if my.mail.trim.load(Relaxed) != 0 {
+            self.answer_trim_now(my);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn answer_trim_now(&self, my: &CpuSlot) {
+        let me = P::current_cpu();
         trim_mail::take::<W>(my, |space| {
             let loaded = Loaded(my.seen.loaded.load(Relaxed));
             if loaded.is_space() && loaded.id() == space.id && !broken(Broken::TrimLoaded) {

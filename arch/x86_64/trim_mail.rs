@@ -38,11 +38,7 @@ pub(super) fn post<const W: usize>(slot: &CpuSlot, space: &Space<W>) {
 
 /// Takes the trim request of `slot`, if there is one, and lets `answer` act on the space. Called by the slot's
 /// owner, or on behalf of a CPU that is stopped.
-#[inline]
 pub(super) fn take<const W: usize>(slot: &CpuSlot, answer: impl FnOnce(&Space<W>)) {
-    if slot.mail.trim.load(Relaxed) == 0 {
-        return;
-    }
     let address = slot.mail.trim.swap(0, AcqRel);
     if address == 0 {
         return;

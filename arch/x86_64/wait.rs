@@ -2,7 +2,7 @@
 
 use core::cell::Cell;
 
-use super::{Courier, Instructions, Tlb};
+use super::{Courier, Errand, Instructions, Tlb};
 use crate::{
     atomic::Ordering::Acquire,
     coverage::{Branch, took},
@@ -24,6 +24,8 @@ pub struct Reach<const W: usize> {
     pub(super) kernel: bool,
     /// Something was broadcast that this CPU has not yet waited for.
     pub(super) broadcast: Cell<bool>,
+    /// For a courier that carries; else nothing.
+    pub(super) errand: Errand,
 }
 
 impl<const W: usize> Default for Reach<W> {
@@ -33,34 +35,47 @@ impl<const W: usize> Default for Reach<W> {
             everyone: false,
             kernel: false,
             broadcast: Cell::new(false),
+            errand: Errand::NOTHING,
         }
     }
 }
 
 impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn wait_for(&self, scope: Scope<'_, W>, generation: u64, reach: &Reach<W>) {
-        if broken(Broken::NoWait) {
+        if broken(Broken::NoWait) || reach.targets.is_empty() {
             return;
         }
-        for cpu in reach.targets.iter() {
-            let mut patience = Patience::default();
-            loop {
-                let done = match scope {
-                    Scope::Space(space) => {
-                        self.has_reached(cpu, space.id, generation, reach.everyone)
+        match scope {
+            Scope::Space(space) => {
+                let (id, everyone) = (space.id, reach.everyone);
+                reach.targets.for_each(|cpu| {
+                    if !Self::has_reached(cpu, id, generation, everyone) {
+                        self.wait_on(cpu, id, generation, everyone);
                     }
-                    Scope::Kernel => self.has_reached_kernel(cpu, generation),
-                };
-                if done {
-                    break;
-                }
-                // Two initiators with interrupts off wait for each other: each must serve (invariant 15).
-                if self.serve_pending() {
-                    took(Branch::ServedWhileWaiting);
-                } else {
-                    patience.turn::<P>(cpu);
-                }
+                });
+            }
+            Scope::Kernel => reach.targets.for_each(|cpu| {
+                self.wait_until(cpu, || Self::has_reached_kernel(cpu, generation));
+            }),
+        }
+    }
+
+    // Everything by value: what is out of the way costs the frequent case nothing.
+    #[inline(never)]
+    fn wait_on(&self, cpu: usize, id: u64, generation: u64, everyone: bool) {
+        self.wait_until(cpu, || Self::has_reached(cpu, id, generation, everyone));
+    }
+
+    #[inline(always)]
+    fn wait_until(&self, cpu: usize, done: impl Fn() -> bool) {
+        let mut patience = Patience::default();
+        while !done() {
+            // Two initiators with interrupts off wait for each other: each must serve (invariant 15).
+            if self.serve_pending() {
+                took(Branch::ServedWhileWaiting);
+            } else {
+                patience.turn::<P>(cpu);
             }
         }
     }
@@ -70,19 +85,20 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     ///
     /// `loaded` is read first. If the CPU leaves the space between the two reads, the generation that is seen is that
     /// of another space; but then it has left, and compares generations when it comes back.
-    #[inline]
-    pub(super) fn has_reached(&self, cpu: usize, id: u64, generation: u64, everyone: bool) -> bool {
+    #[inline(always)]
+    pub(super) fn has_reached(cpu: usize, id: u64, generation: u64, everyone: bool) -> bool {
         let seen = &P::slot(cpu).seen;
         let loaded = Loaded(seen.loaded.load(Acquire));
-        if loaded == Loaded::SWITCHING {
+        let uses = loaded == Loaded::used(id);
+        if !uses && loaded == Loaded::SWITCHING {
             return broken(Broken::SwitchingDone);
         }
-        let has = loaded == Loaded::used(id) || (everyone && loaded == Loaded::lazy(id));
+        let has = uses || (everyone && loaded == Loaded::lazy(id));
         !has || seen.generation.load(Acquire) >= generation
     }
 
     #[inline]
-    fn has_reached_kernel(&self, cpu: usize, generation: u64) -> bool {
+    fn has_reached_kernel(cpu: usize, generation: u64) -> bool {
         let seen = &P::slot(cpu).seen;
         // A CPU that went offline meanwhile flushes everything before it comes back.
         seen.loaded.load(Acquire) == Loaded::OFFLINE.0

@@ -7,7 +7,7 @@ use shootdown::{
 
 use crate::{
     machine,
-    platform::{LogX86, on, panic_of, pins, set_registers, take_log},
+    platform::{LogX86, on_cpu, panic_of, pins, set_registers, take_log},
 };
 
 /// A CPU that takes 8 pages at once, as the first ones with INVLPGB do.
@@ -43,7 +43,7 @@ fn page(addr: u64, pages: u64) -> Request {
 fn boot<F: TlbFlusher>(tlb: &F, cpus: usize) {
     for cpu in 0..cpus {
         set_registers(|registers| registers.cr3 = 0x1000);
-        on(cpu, || tlb.online().unwrap());
+        on_cpu(cpu, || tlb.online().unwrap());
     }
     take_log();
 }
@@ -51,14 +51,14 @@ fn boot<F: TlbFlusher>(tlb: &F, cpus: usize) {
 /// Loads `space` on `cpu`.
 fn switch<F: TlbFlusher>(tlb: &F, cpu: usize, space: &Space) {
     // SAFETY: nothing is translated on the host.
-    on(cpu, || unsafe { tlb.switch(space) });
+    on_cpu(cpu, || unsafe { tlb.switch(space) });
 }
 
 /// Unloads the spaces of `cpus` CPUs.
 fn unload<F: TlbFlusher>(tlb: &F, cpus: usize) {
     for cpu in 0..cpus {
         // SAFETY: nothing is translated on the host.
-        on(cpu, || unsafe { tlb.unload() });
+        on_cpu(cpu, || unsafe { tlb.unload() });
     }
 }
 
@@ -66,7 +66,7 @@ const NOTHING: [&str; 0] = [];
 
 #[test]
 fn a_space_moves_to_a_global_pcid_once_enough_cpus_run_it() {
-    machine!(Kernel, 4, TLB: InvlpgbIpi<Kernel, LogX86>, serving);
+    machine!(Kernel, 4, TLB: InvlpgbIpi<Kernel, LogX86>, served);
     TLB.init(config()).unwrap();
     boot(&TLB, 4);
     let a = TLB.space(0xa000).unwrap();
@@ -115,9 +115,9 @@ fn a_space_moves_to_a_global_pcid_once_enough_cpus_run_it() {
     switch(&TLB, 3, &a);
     assert_eq!(take_log(), [moved]);
     // So does one that was lazy.
-    on(3, || {
+    on_cpu(3, || {
         let outer = TLB.lazy_enter();
-        on(0, || TLB.flush(&a, page(0x5000, 1)).wait());
+        on_cpu(0, || TLB.flush(&a, page(0x5000, 1)).wait());
         take_log();
         // SAFETY: nothing is translated on the host.
         unsafe { TLB.lazy_leave(outer, &a) };
@@ -131,7 +131,7 @@ fn a_space_moves_to_a_global_pcid_once_enough_cpus_run_it() {
 
 #[test]
 fn what_a_settled_flush_names() {
-    machine!(Kernel, 1, TLB: InvlpgbIpi<Kernel, LogX86>, serving);
+    machine!(Kernel, 1, TLB: InvlpgbIpi<Kernel, LogX86>, served);
     TLB.init(config()).unwrap();
     boot(&TLB, 1);
     let a = TLB.space(0xa000).unwrap();
@@ -177,7 +177,7 @@ fn what_a_settled_flush_names() {
 
 #[test]
 fn freed_tables_where_unrelated_ones_stay_cached() {
-    machine!(Kernel, 2, TLB: InvlpgbIpi<Kernel, LogX86>, serving);
+    machine!(Kernel, 2, TLB: InvlpgbIpi<Kernel, LogX86>, served);
     // EFER.TCE.
     set_registers(|registers| registers.efer |= 1 << 15);
     TLB.init(config()).unwrap();
@@ -208,7 +208,7 @@ fn freed_tables_where_unrelated_ones_stay_cached() {
 
 #[test]
 fn the_kernel() {
-    machine!(Kernel, 4, TLB: InvlpgbIpi<Kernel, LogX86>, serving);
+    machine!(Kernel, 4, TLB: InvlpgbIpi<Kernel, LogX86>, served);
     TLB.init(config()).unwrap();
     boot(&TLB, 4);
     let addr = 0xffff_8000_0000_0000;
@@ -228,7 +228,7 @@ fn the_kernel() {
 
 #[test]
 fn without_pcids_only_the_kernel_is_broadcast() {
-    machine!(Kernel, 2, TLB: InvlpgbIpi<Kernel, LogX86>, serving);
+    machine!(Kernel, 2, TLB: InvlpgbIpi<Kernel, LogX86>, served);
     TLB.init(config().pcid(false).broadcast_above(1)).unwrap();
     boot(&TLB, 2);
     let a = TLB.space(0xa000).unwrap();
@@ -249,7 +249,7 @@ fn without_pcids_only_the_kernel_is_broadcast() {
 
 #[test]
 fn many_spaces_and_one_tlbsync() {
-    machine!(Kernel, 2, TLB: InvlpgbIpi<Kernel, LogX86>, serving);
+    machine!(Kernel, 2, TLB: InvlpgbIpi<Kernel, LogX86>, served);
     TLB.init(config()).unwrap();
     boot(&TLB, 2);
     let spaces = [0xa000, 0xb000, 0xc000].map(|root| TLB.space(root).unwrap());
@@ -301,7 +301,7 @@ fn many_spaces_and_one_tlbsync() {
 
 #[test]
 fn every_way_out_waits() {
-    machine!(Kernel, 2, TLB: InvlpgbIpi<Kernel, LogX86>, serving);
+    machine!(Kernel, 2, TLB: InvlpgbIpi<Kernel, LogX86>, served);
     TLB.init(config()).unwrap();
     boot(&TLB, 2);
     let (a, dead) = (TLB.space(0xa000).unwrap(), TLB.space(0xb000).unwrap());
@@ -346,7 +346,7 @@ fn every_way_out_waits() {
 
 #[test]
 fn a_retired_space_is_refused() {
-    machine!(Kernel, 2, TLB: InvlpgbIpi<Kernel, LogX86>, serving);
+    machine!(Kernel, 2, TLB: InvlpgbIpi<Kernel, LogX86>, served);
     TLB.init(config()).unwrap();
     boot(&TLB, 2);
     let (a, local) = (TLB.space(0xa000).unwrap(), TLB.space(0xb000).unwrap());
@@ -380,7 +380,7 @@ fn a_retired_space_is_refused() {
 
 #[test]
 fn pcids_run_out_and_are_flushed_before_they_are_used_again() {
-    machine!(Kernel, 3, TLB: InvlpgbIpi<Kernel, LogX86>, serving);
+    machine!(Kernel, 3, TLB: InvlpgbIpi<Kernel, LogX86>, served);
     TLB.init(config().global_pcids(2).broadcast_above(1))
         .unwrap();
     boot(&TLB, 3);
@@ -399,7 +399,7 @@ fn pcids_run_out_and_are_flushed_before_they_are_used_again() {
     assert_eq!(TLB.pcid_use().unwrap().threshold, u64::MAX);
     // Lazy CPUs leave a space before its PCID is given back.
     switch(&TLB, 2, &a);
-    let _outer = on(2, || TLB.lazy_enter());
+    let _outer = on_cpu(2, || TLB.lazy_enter());
     take_log();
     TLB.retire(&a).unwrap();
     assert_eq!(take_log(), ["publish", "ipi [2]", "cr3 0x8000000000001000"]);
@@ -433,12 +433,12 @@ fn pcids_run_out_and_are_flushed_before_they_are_used_again() {
 
 #[test]
 fn a_promotion_reaches_lazy_cpus_and_forgets_old_slots() {
-    machine!(Kernel, 3, TLB: InvlpgbIpi<Kernel, LogX86>, serving);
+    machine!(Kernel, 3, TLB: InvlpgbIpi<Kernel, LogX86>, served);
     TLB.init(config()).unwrap();
     boot(&TLB, 3);
     let [a, b] = [0xa000, 0xb000].map(|root| TLB.space(root).unwrap());
     switch(&TLB, 1, &a);
-    let outer = on(1, || TLB.lazy_enter());
+    let outer = on_cpu(1, || TLB.lazy_enter());
     switch(&TLB, 2, &a);
     switch(&TLB, 2, &b);
     take_log();
@@ -448,7 +448,7 @@ fn a_promotion_reaches_lazy_cpus_and_forgets_old_slots() {
     // Both come back with the global PCID, not with their own, which has old entries.
     switch(&TLB, 2, &a);
     // SAFETY: nothing is translated on the host.
-    on(1, || unsafe { TLB.lazy_leave(outer, &a) });
+    on_cpu(1, || unsafe { TLB.lazy_leave(outer, &a) });
     let global = "cr3 0x800000000000a007";
     assert_eq!(take_log(), [global, global]);
     // A second call has nothing to do.
@@ -461,7 +461,7 @@ fn a_promotion_reaches_lazy_cpus_and_forgets_old_slots() {
 
 #[test]
 fn a_space_kept_local() {
-    machine!(Kernel, 2, TLB: InvlpgbIpi<Kernel, LogX86>, serving);
+    machine!(Kernel, 2, TLB: InvlpgbIpi<Kernel, LogX86>, served);
     TLB.init(config().broadcast_above(1)).unwrap();
     boot(&TLB, 2);
     let [a, b] = [0xa000, 0xb000].map(|root| TLB.space(root).unwrap());

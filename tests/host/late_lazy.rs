@@ -8,7 +8,7 @@ use shootdown::{
     x86_64::{Config, Features, Instructions, Invlpgb, InvpcidKind, Ipi},
 };
 
-use crate::platform::{LogX86, become_cpu, current_cpu, on, take_log};
+use crate::platform::{LogX86, become_cpu, current_cpu, on_cpu, take_log};
 
 struct Kernel;
 
@@ -20,7 +20,7 @@ thread_local! {
 }
 
 fn on_cpu_1(f: impl FnOnce()) {
-    on(1, f);
+    on_cpu(1, f);
 }
 
 // SAFETY: one thread plays two CPUs, one after the other; each has a slot.

@@ -7,9 +7,13 @@
 mod aarch64;
 mod drop;
 mod gather;
+mod hyperv;
+mod hypervisor;
 mod invlpgb;
+mod kvm;
 mod late_lazy;
 mod lifecycle;
 mod misuse;
 mod platform;
+mod waiting;
 mod x86_64;

@@ -1,6 +1,6 @@
 //! Fake platforms: each test has a machine of its own, with slots, a CPU number a thread, and a log of what was done.
 
-use std::{cell::Cell, cell::RefCell};
+use std::{cell::Cell, cell::RefCell, collections::BTreeMap};
 
 thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
@@ -61,8 +61,8 @@ pub fn current_cpu() -> usize {
     CPU.get()
 }
 
-/// Lets this thread be the CPU `cpu` while `f` runs.
-pub fn on<R>(cpu: usize, f: impl FnOnce() -> R) -> R {
+/// Lets this thread be CPU `cpu` while `f` runs.
+pub fn on_cpu<R>(cpu: usize, f: impl FnOnce() -> R) -> R {
     let before = CPU.replace(cpu);
     let result = f();
     CPU.set(before);
@@ -92,16 +92,21 @@ macro_rules! machine {
     ($platform:ident, $cpus:literal, $tlb:ident: $flusher:ty) => {
         $crate::machine!($platform, $cpus, $tlb: $flusher, stuck = |_, _| ());
     };
-    // One thread plays all CPUs: the targets of an interrupt take it at once.
-    ($platform:ident, $cpus:literal, $tlb:ident: $flusher:ty, serving) => {
-        $crate::machine!($platform, $cpus, $tlb: $flusher, stuck = |cpu, _| {
-            panic!("CPU {cpu} was waited for, but it has served")
-        }, taken = |cpu| $crate::platform::on(cpu, || $tlb.handle_interrupt()));
-    };
     ($platform:ident, $cpus:literal, $tlb:ident: $flusher:ty, stuck = $stuck:expr) => {
-        $crate::machine!($platform, $cpus, $tlb: $flusher, stuck = $stuck, taken = |_| ());
+        $crate::machine!($platform, $cpus, $tlb: $flusher, stuck = $stuck, on_ipi = |_| ());
     };
-    ($platform:ident, $cpus:literal, $tlb:ident: $flusher:ty, stuck = $stuck:expr, taken = $taken:expr) => {
+    // One thread plays all CPUs: whoever is interrupted serves at once.
+    ($platform:ident, $cpus:literal, $tlb:ident: $flusher:ty, served) => {
+        $crate::machine!(
+            $platform, $cpus, $tlb: $flusher,
+            stuck = |cpu, _| panic!("CPU {cpu} is waited for, but nobody has told it"),
+            on_ipi = |cpu| $crate::platform::on_cpu(cpu, || $tlb.handle_interrupt())
+        );
+    };
+    (
+        $platform:ident, $cpus:literal, $tlb:ident: $flusher:ty,
+        stuck = $stuck:expr, on_ipi = $on_ipi:expr
+    ) => {
         struct $platform;
         static $tlb: $flusher = <$flusher>::new();
 
@@ -140,8 +145,8 @@ macro_rules! machine {
             fn send_flush_ipi(targets: shootdown::Cpus<'_>) {
                 let targets: Vec<_> = targets.iter().collect();
                 $crate::platform::log(format!("ipi {targets:?}"));
-                let taken: fn(usize) = $taken;
-                targets.into_iter().for_each(taken);
+                let on_ipi: fn(usize) = $on_ipi;
+                targets.into_iter().for_each(on_ipi);
             }
         }
     };
@@ -198,6 +203,30 @@ unsafe impl shootdown::x86_64::Instructions for LogX86 {
     }
     fn tlbsync() {
         log("tlbsync".into());
+    }
+}
+
+/// Model-specific registers that are logged when written, and give what was written last.
+#[derive(Debug)]
+pub struct LogMsrs;
+
+thread_local! {
+    static MSRS: RefCell<BTreeMap<u32, u64>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Sets a register as the hardware or the hypervisor would.
+pub fn set_msr(register: u32, value: u64) {
+    MSRS.with_borrow_mut(|msrs| msrs.insert(register, value));
+}
+
+// SAFETY: they behave as registers, and do nothing.
+unsafe impl shootdown::x86_64::Msrs for LogMsrs {
+    unsafe fn read(register: u32) -> u64 {
+        MSRS.with_borrow(|msrs| msrs.get(&register).copied().unwrap_or(0))
+    }
+    unsafe fn write(register: u32, value: u64) {
+        log(format!("wrmsr {register:#x} {value:#x}"));
+        set_msr(register, value);
     }
 }
 

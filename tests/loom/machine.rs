@@ -8,14 +8,18 @@
 //! ```
 //!
 //! All accesses to entries, frames and interrupt lines are relaxed, so whatever order there is comes from the
-//! shipping code. The instructions order nothing by themselves, though on hardware INVLPG and writes of CR3 do.
+//! shipping code. The instructions order nothing by themselves, though on hardware INVLPG and writes of CR3 do; for the
+//! models that broadcast see [`broadcast`].
 //!
 //! An interrupt can't preempt a loom thread: its line is a word which the target looks at between two steps.
 
 use std::{
     cell::{Cell, UnsafeCell},
     mem::ManuallyDrop,
-    sync::atomic::{AtomicU64 as Private, Ordering::Relaxed},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64 as Private, Ordering::Relaxed},
+    },
 };
 
 use loom::{
@@ -23,15 +27,19 @@ use loom::{
     thread::{self, JoinHandle},
 };
 use shootdown::{
-    Outer, Platform, Request, Scope, Space, TlbFlusher,
-    x86_64::{Auto, Config, Features},
+    Outer, Platform, Request, Scope, Space, TlbFlusher, Waiting,
+    x86_64::{
+        self, Any, Config, CourierKind, Features,
+        kvm::{Kvm, KvmFeatures},
+    },
 };
 
 use crate::{
+    broadcast::{self, Effect},
     cpu::{Before, Cpu, KERNEL_ROOT, ROOT_A, ROOT_B},
     explore::STALE,
     page::{PAGES, Page, USER_PAGES},
-    platform::{CPUS, Kernel, Model},
+    platform::{CPUS, Kernel, Model, Steal},
 };
 
 /// An entry that maps the first frame.
@@ -51,6 +59,10 @@ pub struct Machine {
     /// How many CPUs have nothing left to do but to serve.
     finished: AtomicU64,
     before: Private,
+    /// When broadcasts take effect.
+    pub effect: Private,
+    /// What another CPU does once while this one waits.
+    meanwhile: Mutex<Option<fn()>>,
 }
 
 loom::lazy_static! {
@@ -62,8 +74,8 @@ loom::thread_local! {
     static CURRENT: Cell<usize> = Cell::new(0);
 }
 
-/// The flusher; its courier is the concurrent one unless another is chosen.
-type Tlb = Auto<Kernel, Model>;
+/// The flusher; its courier is the concurrent one unless another is chosen, and KVM's only once it is enabled.
+type Tlb = x86_64::Tlb<Kernel, Kvm<Steal, Any>, Model>;
 
 /// A space that a failing execution may forget: it must not be dropped before it has retired.
 fn space(root: u64) -> ManuallyDrop<Space> {
@@ -134,6 +146,8 @@ impl Machine {
             frames: std::array::from_fn(|_| AtomicU64::new(0)),
             finished: AtomicU64::new(0),
             before: Private::new(Before::Nothing as u64),
+            effect: Private::new(Effect::None as u64),
+            meanwhile: Mutex::new(None),
         }
     }
 
@@ -155,6 +169,38 @@ impl Machine {
         &self.b
     }
 
+    /// Chooses the courier for CPUs that run.
+    pub fn choose(&self, kind: CourierKind) {
+        self.tlb.courier_ref().under().choose(kind);
+    }
+
+    /// From now on the CPUs are KVM's.
+    pub fn virtualize(&self) {
+        let offered = KvmFeatures {
+            present: true,
+            steal_time: true,
+            flush_on_entry: true,
+            realtime: false,
+        };
+        self.tlb.courier_ref().enable(&offered, 2).unwrap();
+    }
+
+    /// KVM lets another vCPU run on this one's CPU for a while.
+    pub fn preempt(&self) {
+        self.me().steal_time.host_stops();
+        if self.me().steal_time.host_enters() {
+            for cached in self.me().tlb.as_flattened() {
+                cached.store(0, Relaxed);
+            }
+        }
+    }
+
+    /// Ends a wait.
+    pub fn wait_leave(&self, waiting: Waiting) {
+        // SAFETY: as for `switch`.
+        unsafe { self.tlb.wait_leave(waiting) }
+    }
+
     /// Chooses what CPUs do by themselves.
     pub fn set_before(&self, before: Before) {
         self.before.store(before as u64, Relaxed);
@@ -163,6 +209,29 @@ impl Machine {
     /// From now on read-modify-writes are no full barriers on `cpu`: `barrier_after_rmw` does nothing there.
     pub fn weaken(&self, cpu: usize) {
         self.cpus[cpu].weak.store(1, Relaxed);
+    }
+
+    /// Chooses when broadcasts take effect.
+    pub fn set_effect(&self, effect: Effect) {
+        self.effect.store(effect as u64, Relaxed);
+    }
+
+    /// Lets the next turn of a waiting loop run `f`, which plays another CPU.
+    pub fn set_meanwhile(&self, f: fn()) {
+        *self.meanwhile.lock().unwrap() = Some(f);
+    }
+
+    /// Runs what was set, once.
+    pub fn run_meanwhile(&self) {
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some(f) = meanwhile {
+            f();
+        }
+    }
+
+    /// All CPUs.
+    pub fn cpus(&self) -> &[Cpu] {
+        &self.cpus
     }
 
     /// CPU number `cpu`.
@@ -199,16 +268,19 @@ impl Machine {
         if cached.load(Relaxed) == 0 {
             self.fill(page);
         }
+        // Looked at last, in one step with the entry: a broadcast may drop that at any time.
+        let reused = self.frames[page as usize].load(Relaxed) != 0;
         if cached.load(Relaxed) == OLD {
-            let reused = self.frames[page as usize].load(Relaxed) != 0;
             assert!(!reused, "{STALE}: {page:?} on CPU {}", current_cpu());
         }
     }
 
     /// Walks the tables.
     pub fn fill(&self, page: Page) {
-        let entry = self.entries[page as usize].load(Relaxed);
-        self.me().cached(page).store(entry, Relaxed);
+        let walk = || self.entries[page as usize].load(Relaxed);
+        self.me()
+            .cached(page)
+            .store(broadcast::walk(self, walk), Relaxed);
     }
 
     /// Stores a new entry.

@@ -8,10 +8,14 @@ use loom::{
 };
 use shootdown::{
     CpuSlot, Cpus, IpiPlatform, Platform,
-    x86_64::{Instructions, Invlpgb, InvpcidKind},
+    x86_64::{
+        Instructions, Invlpgb, InvpcidKind,
+        kvm::{KvmPlatform, StealTime},
+    },
 };
 
 use crate::{
+    broadcast,
     explore::FOREVER,
     machine::{current_cpu, machine},
     page::{Page, USER_PAGES},
@@ -54,6 +58,7 @@ unsafe impl Platform for Kernel {
     fn relax() {
         let turns = machine().me().turns.fetch_add(1, Relaxed);
         assert!(turns < PATIENCE, "{FOREVER}: {}", Self::current_cpu());
+        machine().run_meanwhile();
         thread::yield_now();
     }
 }
@@ -97,6 +102,7 @@ unsafe impl Instructions for Model {
 
     unsafe fn write_cr3(value: u64) {
         machine().act_by_itself();
+        broadcast::serialize();
         let me = machine().me();
         me.cr3.store(value & !NO_FLUSH, Relaxed);
         if value & NO_FLUSH == 0 {
@@ -134,11 +140,22 @@ unsafe impl Instructions for Model {
         fence(SeqCst);
     }
 
-    fn invlpgb(_: Invlpgb) {
-        unreachable!("the models' CPUs have no INVLPGB");
+    fn invlpgb(operands: Invlpgb) {
+        broadcast::invlpgb(operands);
     }
 
     fn tlbsync() {
-        unreachable!("the models' CPUs have no TLBSYNC");
+        broadcast::tlbsync();
+    }
+}
+
+/// Where the steal times are.
+#[derive(Debug)]
+pub struct Steal;
+
+// SAFETY: each CPU has its own for as long as the execution lasts.
+unsafe impl KvmPlatform for Steal {
+    fn steal_time(cpu: usize) -> &'static StealTime {
+        &machine().cpu(cpu).steal_time
     }
 }

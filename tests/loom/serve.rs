@@ -14,7 +14,7 @@ const ONE: Scenario = Scenario::full(|| one(CourierKind::Concurrent));
 
 fn one(courier: CourierKind) {
     let machine = boot(2, config());
-    machine.tlb.choose(courier);
+    machine.choose(courier);
     on(1, || {
         machine.switch(machine.a());
         machine.access(Page::X);
@@ -101,7 +101,7 @@ const EACH_OTHER: Scenario = Scenario::bounded(|| each_other(CourierKind::Concur
 
 fn each_other(courier: CourierKind) {
     let machine = boot(2, config());
-    machine.tlb.choose(courier);
+    machine.choose(courier);
     for cpu in 0..2 {
         on(cpu, || {
             machine.switch(machine.a());

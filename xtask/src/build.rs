@@ -12,18 +12,24 @@ use std::time::Duration;
 /// How long a build may take, downloads included.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// Builds a kernel in release mode; where its ELF file is.
+/// Builds a kernel in release mode; where its ELF file is. `break_flush`: one that can skip invalidations. What ships
+/// can't.
 ///
 /// # Errors
 /// If it does not build.
-pub fn kernel(kernel: &Kernel) -> Result<PathBuf, Failure> {
+pub fn kernel(kernel: &Kernel, break_flush: bool) -> Result<PathBuf, Failure> {
     let Kernel {
         arch,
         backend,
         package,
     } = kernel;
+    let features = if break_flush {
+        " --features break-flush"
+    } else {
+        ""
+    };
     let line = format!(
-        "cargo build --release --target {} --package {package} --bin {backend}",
+        "cargo build --release --target {} --package {package} --bin {backend}{features}",
         arch.target()
     );
     let tool = Tool::new(

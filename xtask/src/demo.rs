@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> Result<ExitCode, Failure> {
 }
 
 fn boot(kernel: &'static Kernel, options: &Options) -> Result<Row, Failure> {
-    let elf = build::kernel(kernel)?;
+    let elf = build::kernel(kernel, options.break_flush)?;
     let machine = kernel.machine(options.cpus);
     let words = kernel.words(options.cpus, options.break_flush);
     let mut progress = Progress::begin(format!(

@@ -29,7 +29,7 @@ pub fn run(options: &Options) -> Result<ExitCode, Failure> {
         .unwrap_or_else(|| project::target().join("images"));
     std::fs::create_dir_all(&directory).map_err(Failure::file(&directory))?;
     for kernel in kernels::KERNELS {
-        let elf = build::kernel(kernel)?;
+        let elf = build::kernel(kernel, false)?;
         let image = directory.join(format!("{}.elf", kernel.name()));
         std::fs::copy(&elf, &image).map_err(Failure::file(&image))?;
         let words = kernel.words(options.cpus, false);

@@ -1,7 +1,10 @@
 //! The courier that broadcasts where a space has a global PCID.
 
 use super::{Broadcast, Home};
-use crate::x86_64::{Concurrent, Config, Courier, InitError};
+use crate::{
+    cpus::CpuSet,
+    x86_64::{Carried, Concurrent, Config, Courier, Errand, InitError},
+};
 
 /// Broadcasts (INVLPGB, TLBSYNC) flushes of the kernel and of spaces that many CPUs run; `C` serves the other spaces.
 ///
@@ -14,14 +17,27 @@ pub struct Broadcasting<C = Concurrent> {
     broadcast: Home,
 }
 
-impl<C: Courier> Courier for Broadcasting<C> {
+// SAFETY: CPUs are taken out by the courier underneath only.
+unsafe impl<C: Courier> Courier for Broadcasting<C> {
     const INITIAL: Self = Self {
         below: C::INITIAL,
         broadcast: Home::new(),
     };
 
+    const CARRIES: bool = C::CARRIES;
+
     fn is_concurrent(&self) -> bool {
         self.below.is_concurrent()
+    }
+
+    #[inline(always)]
+    fn carry<const W: usize>(
+        &self,
+        me: usize,
+        errand: &Errand,
+        targets: &mut CpuSet<W>,
+    ) -> Carried {
+        self.below.carry(me, errand, targets)
     }
 
     #[inline(always)]

@@ -44,18 +44,17 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     }
 
     /// Flushes what CPUs may have of a global PCID that they are about to get or already have, or have left
-    /// (invariant 10). For a flush that goes on to tell CPUs. Called once it has looked at them:
+    /// (invariant 10). For a flush that tells CPUs as well; called after its full barrier:
     ///
     /// ```text
-    /// initiator                       CPU that has used the global PCID and left
-    /// clear the entry                 read the tag: it has one
-    /// generation, full barrier        walk the tables: the old entry
-    /// read loaded: another space      loaded := another space
-    /// read the tag
+    /// initiator                       CPU that loads the space, and perhaps leaves it again
+    /// clear the entry                 read the tag
+    /// generation, full barrier        write CR3: the global PCID, nothing dropped
+    /// read the tag                    walk the tables
     /// ```
     ///
-    /// Whoever sees that the CPU has gone sees the tag that it has seen; read earlier, the tag might not be there. A CPU
-    /// that is still there is told, and drops what it has itself.
+    /// A CPU that has got the PCID before this look is covered by the broadcast, even if it has left the space and is not
+    /// told. One that gets it later finds the new entry, since its walks come after its write of CR3, which serializes.
     #[inline]
     pub(in super::super) fn flush_in_transition(
         &self,
@@ -65,7 +64,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         request: &Request,
         reach: &Reach<W>,
     ) {
-        if let Some(pcid) = Tag(space.tag.load(Acquire)).pcid() {
+        if let Some(pcid) = Tag(space.tag.load(Acquire)).pcid()
+            && !broken(Broken::TransitionNotBroadcast)
+        {
             took(Branch::TransitionFlush);
             self.invalidate(broadcast, my, Whose::Pcid(pcid), request, reach);
         }

@@ -199,9 +199,10 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     /// reads this generation or a later one finds the tag.
     fn announce_promotion(&self, space: &Space<W>, reach: &mut Reach<W>) -> u64 {
         let _irqs = IrqsOff::<P>::new();
-        let (my, me, _) = self.my_slot("flush");
+        let my = self.my_slot("flush");
+        let me = P::current_cpu();
         // Also if the space has retired: the promotion then ends, for whoever waits for it, with nobody to tell.
-        let generation = space.domain.advance(I::barrier_after_rmw);
+        let generation = space.domain.advance_always(I::barrier_after_rmw);
         // A lazy CPU keeps old entries in a PCID of its own; it leaves the space.
         reach.everyone = true;
         space.cpus.for_each(|cpu| {
@@ -259,7 +260,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
 
     fn allocate_pcid(&self, broadcast: &Broadcast) -> Option<u16> {
         let _irqs = IrqsOff::<P>::new();
-        let (my, _, _) = self.my_slot("flush");
+        let my = self.my_slot("flush");
         let flush_all = || {
             // A CPU that has left a space has loaded another root before it was seen to have left.
             I::publish_before_invlpgb();

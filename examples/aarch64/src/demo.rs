@@ -1,8 +1,10 @@
 //! What the example kernels do: bring the machine up under a policy, run the workloads, report.
 
 use shootdown::TlbFlusher;
+use shootdown::aarch64::Tlb;
 use shootdown::aarch64::policy::Policy;
-use shootdown::aarch64::{Tlb, skip_invalidations};
+#[cfg(feature = "break-flush")]
+use shootdown::aarch64::skip_invalidations;
 use shootdown_workload::{Options, Outcome};
 
 use crate::console::{self, CommandLine};
@@ -95,6 +97,17 @@ fn finish(options: &Options, outcome: &Outcome) -> ! {
     } else {
         console::EXIT_OK
     })
+}
+
+/// A kernel without the feature is what ships: it can't skip anything.
+#[cfg(not(feature = "break-flush"))]
+fn skip_invalidations(skip: bool) {
+    if skip {
+        refuse(
+            "break-flush",
+            "needs a kernel that is built with the feature of that name",
+        )
+    }
 }
 
 fn refuse(backend: &str, why: impl core::fmt::Display) -> ! {

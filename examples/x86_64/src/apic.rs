@@ -26,9 +26,15 @@ pub const SPURIOUS: u8 = 0xff;
 const BASE: usize = 0xfee0_0000;
 const ID: u32 = 0x20;
 const EOI: u32 = 0xb0;
+const LOGICAL_DESTINATION: u32 = 0xd0;
+const DESTINATION_FORMAT: u32 = 0xe0;
 const SPURIOUS_VECTOR: u32 = 0xf0;
 const COMMAND: u32 = 0x300;
 const COMMAND_HIGH: u32 = 0x310;
+
+/// Where an interrupt is acknowledged: in memory, or the MSR in x2APIC mode.
+pub(crate) const EOI_ADDRESS: usize = BASE + EOI as usize;
+pub(crate) const EOI_MSR: u32 = 0x800 + (EOI >> 4);
 
 const SOFTWARE_ENABLE: u32 = 1 << 8;
 const PENDING: u32 = 1 << 12;
@@ -36,9 +42,13 @@ const ASSERT: u32 = 1 << 14;
 const NMI: u32 = 0x400;
 const INIT: u32 = 0x500;
 const STARTUP: u32 = 0x600;
+const LOGICAL: u32 = 1 << 11;
 const ALL_BUT_SELF: u32 = 0xc_0000;
 
-static X2APIC: AtomicBool = AtomicBool::new(false);
+/// CPUs that one command of an xAPIC reaches: its flat logical destination has a bit for each.
+const FLAT: usize = 8;
+
+pub(crate) static X2APIC: AtomicBool = AtomicBool::new(false);
 static IDS: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
 
 /// Chooses the mode, once, on the boot CPU.
@@ -64,23 +74,69 @@ pub(crate) fn enable() {
             ApicBase::read().1 | ApicBaseFlags::LAPIC_ENABLE | mode,
         )
     };
+    if !is_x2apic() && percpu::current() < FLAT {
+        write(DESTINATION_FORMAT, u32::MAX);
+        write(LOGICAL_DESTINATION, 1 << (24 + percpu::current()));
+    }
     write(SPURIOUS_VECTOR, SOFTWARE_ENABLE | u32::from(SPURIOUS));
     let id = read(ID);
     IDS[percpu::current()].store(if is_x2apic() { id } else { id >> 24 }, Release);
 }
 
 /// Whether the APIC is reached through MSRs.
+#[inline]
 #[must_use]
 pub fn is_x2apic() -> bool {
     X2APIC.load(Relaxed)
 }
 
-/// Sends interrupt `vector` to each of `cpus`. Stores before it must have been made visible by the caller: in x2APIC
+/// Sends interrupt `vector` to the CPUs whose bits are set in `cpus`, by as few commands as the APIC allows. Call it
+/// with interrupts off: one that sends in between would come between the two halves of an xAPIC's command. Stores before it must have been made visible by the caller: in x2APIC
 /// mode the write that sends is not ordered after them.
-pub fn send(vector: u8, cpus: impl Iterator<Item = usize>) {
-    for cpu in cpus {
-        command(IDS[cpu].load(Relaxed), ASSERT | u32::from(vector));
+#[inline]
+pub fn send_to_mask(vector: u8, cpus: u64) {
+    let low = ASSERT | LOGICAL | u32::from(vector);
+    if is_x2apic() {
+        send_to_clusters(low, cpus);
+        return;
     }
+    if cpus < 1 << FLAT {
+        write_xapic_command((cpus as u32) << 24, low);
+    } else {
+        send_to_each(ASSERT | u32::from(vector), cpus);
+    }
+}
+
+/// An x2APIC's logical id is its cluster, bits 31:16, and a bit for each of the 16 CPUs of a cluster (Intel SDM volume
+/// 3, "Deriving Logical x2APIC ID from the Local x2APIC ID"). Neighbours share a command.
+#[inline(never)]
+fn send_to_clusters(low: u32, cpus: u64) {
+    let mut destination = 0;
+    for cpu in bits(cpus) {
+        let id = IDS[cpu].load(Relaxed);
+        let (cluster, bit) = (id >> 4 << 16, 1 << (id & 0xf));
+        if destination != 0 && destination >> 16 << 16 != cluster {
+            command(destination, low);
+            destination = 0;
+        }
+        destination |= cluster | bit;
+    }
+    command(destination, low);
+}
+
+#[cold]
+fn send_to_each(low: u32, cpus: u64) {
+    for cpu in bits(cpus) {
+        command(IDS[cpu].load(Relaxed), low);
+    }
+}
+
+fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let bit = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (bit < u64::BITS).then_some(bit as usize)
+    })
 }
 
 /// Sends an NMI to each of `cpus`.
@@ -112,13 +168,22 @@ fn command(destination: u32, low: u32) {
         return;
     }
     // An interrupt handler that sends would come between the two halves.
-    without_interrupts(|| {
-        while read(COMMAND) & PENDING != 0 {
+    without_interrupts(|| write_xapic_command(destination << 24, low));
+}
+
+#[inline]
+fn write_xapic_command(high: u32, low: u32) {
+    let [command, command_high] =
+        [COMMAND, COMMAND_HIGH].map(|it| with_exposed_provenance_mut::<u32>(BASE + it as usize));
+    // SAFETY: the APIC's page is mapped uncached, these are its command registers, and the command asks for no more
+    // than an interrupt.
+    unsafe {
+        while command.read_volatile() & PENDING != 0 {
             core::hint::spin_loop();
         }
-        write(COMMAND_HIGH, destination << 24);
-        write(COMMAND, low);
-    });
+        command_high.write_volatile(high);
+        command.write_volatile(low);
+    }
 }
 
 fn read(register: u32) -> u32 {

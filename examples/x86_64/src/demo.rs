@@ -1,9 +1,11 @@
 //! What all example kernels do: bring the machine up under a backend, run the workloads, report.
 
 use raw_cpuid::CpuId;
+#[cfg(feature = "break-flush")]
+use shootdown::x86_64::skip_invalidations;
 use shootdown::{
     TlbFlusher,
-    x86_64::{Config, InitError, detect, skip_invalidations},
+    x86_64::{Config, InitError, detect},
 };
 use shootdown_workload::{Options, run};
 
@@ -24,6 +26,15 @@ pub fn config() -> Config {
     Config::new(detect(), kernel_root()).kernel_mappings_global(global)
 }
 
+/// A kernel without the feature is what ships: it can't skip anything.
+#[cfg(not(feature = "break-flush"))]
+fn skip_invalidations(skip: bool) {
+    if skip {
+        println!("break-flush needs a kernel that is built with the feature of that name");
+        exit(Exit::Usage)
+    }
+}
+
 /// Runs the workloads under `tlb` on as many CPUs as the command line says, prints the report, and ends the run.
 /// `on_flush_interrupt` serves the flush interrupt, `init` initializes the flusher.
 ///
@@ -33,7 +44,7 @@ pub fn demo<F: TlbFlusher<Platform = Kernel>>(
     tlb: &'static F,
     backend: &'static str,
     init: fn(Config) -> Result<(), InitError>,
-    on_flush_interrupt: fn(),
+    on_flush_interrupt: extern "C" fn(),
 ) -> ! {
     let options = match Options::parse(cmdline::get()) {
         Ok(options) => options,
@@ -43,7 +54,7 @@ pub fn demo<F: TlbFlusher<Platform = Kernel>>(
         }
     };
     init(config()).expect("the configuration suits this machine");
-    traps::set_handler(FLUSH_VECTOR, on_flush_interrupt);
+    traps::set_fast_handler::<FLUSH_VECTOR>(on_flush_interrupt);
     let cpus = smp::start(options.cpus);
     smp::run_on_all(&|cpu| {
         if let Err(error) = tlb.online() {

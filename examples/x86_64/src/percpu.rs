@@ -6,6 +6,7 @@ use core::{
     sync::atomic::{AtomicBool, Ordering::AcqRel},
 };
 
+use shootdown::CpuSlot;
 use x86_64::{
     VirtAddr,
     instructions::{segmentation, tables::load_tss},
@@ -32,10 +33,15 @@ const EXTRA_STACK_SIZE: usize = 16 * 1024;
 #[repr(align(16))]
 struct Stack(UnsafeCell<[u8; EXTRA_STACK_SIZE]>);
 
-/// What GS points to. `index` comes first: [`current`] reads it at offset 0.
+/// Flushers that may run side by side, each with a slot on every CPU.
+pub(crate) const FLUSHERS: usize = 4;
+
+/// What GS points to. `index` comes first: [`current`] reads it at offset 0; then the address of `slots`.
 #[repr(C)]
 struct PerCpu {
     index: UnsafeCell<usize>,
+    own_slots: UnsafeCell<*const [CpuSlot; FLUSHERS]>,
+    slots: [CpuSlot; FLUSHERS],
     taken: AtomicBool,
     tss: UnsafeCell<TaskStateSegment>,
     gdt: UnsafeCell<GlobalDescriptorTable>,
@@ -48,6 +54,8 @@ unsafe impl Sync for PerCpu {}
 static CPUS: [PerCpu; MAX_CPUS] = [const {
     PerCpu {
         index: UnsafeCell::new(0),
+        own_slots: UnsafeCell::new(core::ptr::null()),
+        slots: [const { CpuSlot::new() }; FLUSHERS],
         taken: AtomicBool::new(false),
         tss: UnsafeCell::new(TaskStateSegment::new()),
         gdt: UnsafeCell::new(GlobalDescriptorTable::new()),
@@ -69,6 +77,7 @@ pub(crate) fn init(index: usize) {
     // SAFETY: `taken` gives this CPU the entry for itself; the static is never moved, so the tables may be loaded.
     unsafe {
         *cpu.index.get() = index;
+        *cpu.own_slots.get() = &raw const cpu.slots;
         let tss = &mut *cpu.tss.get();
         // The segment is packed: its table is written as a whole.
         let mut tops = [VirtAddr::zero(); 7];
@@ -109,6 +118,24 @@ pub fn current() -> usize {
         asm!("mov {}, gs:[0]", out(reg) index, options(nostack, preserves_flags, readonly, pure))
     };
     index
+}
+
+/// The flushers' memory for CPU `cpu`.
+#[inline]
+pub(crate) fn slots(cpu: usize) -> &'static [CpuSlot; FLUSHERS] {
+    // A mask rather than a check: there is no such CPU, and this is where a flush spends its time.
+    &CPUS[cpu % MAX_CPUS].slots
+}
+
+/// The flushers' memory for the caller's CPU, once it is set up.
+#[inline]
+pub(crate) fn own_slots() -> &'static [CpuSlot; FLUSHERS] {
+    let slots: *const [CpuSlot; FLUSHERS];
+    // SAFETY: GS points to this CPU's `PerCpu`, whose second field is the address of its slots and never changes.
+    unsafe {
+        asm!("mov {}, gs:[8]", out(reg) slots, options(nostack, preserves_flags, readonly, pure));
+        &*slots
+    }
 }
 
 /// The selector of the code segment, as the interrupt table needs it.

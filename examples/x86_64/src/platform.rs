@@ -1,24 +1,25 @@
 //! The kernel's side of `shootdown`: what a real kernel would write once.
 
-use core::hint::spin_loop;
+use core::{arch::asm, hint::spin_loop};
 
 use shootdown::{CpuSlot, Cpus, IpiPlatform, Platform};
-use x86_64::instructions::interrupts;
 
 use crate::{MAX_CPUS, apic, percpu};
 
-/// The vector of the flush interrupt.
+/// The vector of the flush interrupt; those of further flushers follow.
 pub const FLUSH_VECTOR: u8 = 0xe0;
 
-/// This kernel, as the crate sees it.
-#[derive(Debug)]
-pub struct Kernel;
+/// The bit of RFLAGS that lets interrupts in.
+const INTERRUPTS: usize = 1 << 9;
 
-static SLOTS: [CpuSlot; MAX_CPUS] = [const { CpuSlot::new() }; MAX_CPUS];
+/// This kernel, as the crate sees it. `FLUSHER` tells flushers apart that run side by side, which only a benchmark
+/// does.
+#[derive(Debug)]
+pub struct Kernel<const FLUSHER: usize = 0>;
 
 // SAFETY: numbers come from GS, which `percpu` sets to a different one on each CPU; each CPU runs one thread of
-// execution, which never moves; interrupts are turned on only where they were on; the slots are a static array.
-unsafe impl Platform for Kernel {
+// execution, which never moves; interrupts are turned on only where they were on; the slots are in a static array.
+unsafe impl<const FLUSHER: usize> Platform for Kernel<FLUSHER> {
     const CPUS: usize = MAX_CPUS;
 
     #[inline]
@@ -35,21 +36,28 @@ unsafe impl Platform for Kernel {
 
     #[inline]
     fn irq_save() -> usize {
-        let enabled = interrupts::are_enabled();
-        interrupts::disable();
-        usize::from(enabled)
+        let flags: usize;
+        // SAFETY: turns interrupts off, and nothing else.
+        unsafe { asm!("pushfq", "pop {}", "cli", out(reg) flags) };
+        flags & INTERRUPTS
     }
 
     #[inline]
     fn irq_restore(state: usize) {
         if state != 0 {
-            interrupts::enable();
+            // SAFETY: they were on before the matching `irq_save`.
+            unsafe { asm!("sti", options(nostack)) };
         }
     }
 
     #[inline]
     fn slot(cpu: usize) -> &'static CpuSlot {
-        &SLOTS[cpu]
+        &percpu::slots(cpu)[FLUSHER]
+    }
+
+    #[inline]
+    fn own_slot() -> &'static CpuSlot {
+        &percpu::own_slots()[FLUSHER]
     }
 
     #[inline]
@@ -68,9 +76,9 @@ unsafe impl Platform for Kernel {
 
 // SAFETY: a fixed interrupt to an enabled local APIC stays pending until the CPU takes it; the handler runs behind an
 // interrupt gate.
-unsafe impl IpiPlatform for Kernel {
+unsafe impl<const FLUSHER: usize> IpiPlatform for Kernel<FLUSHER> {
     #[inline]
     fn send_flush_ipi(targets: Cpus<'_>) {
-        apic::send(FLUSH_VECTOR, targets.iter());
+        apic::send_to_mask(FLUSH_VECTOR + FLUSHER as u8, targets.words()[0]);
     }
 }

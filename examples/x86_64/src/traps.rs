@@ -1,8 +1,11 @@
 //! The interrupt table and what runs behind it.
 
-use core::arch::global_asm;
+use core::{
+    arch::{global_asm, naked_asm},
+    sync::atomic::{AtomicPtr, Ordering::Relaxed},
+};
 
-use spin::Once;
+use spin::{Mutex, Once};
 use x86_64::{
     VirtAddr,
     instructions::tables::lidt,
@@ -78,17 +81,90 @@ unsafe extern "C" {
     static trap_stubs: u8;
 }
 
-struct Table(Once<[Entry<HandlerFunc>; VECTORS]>);
+static TABLE: Mutex<[Entry<HandlerFunc>; VECTORS]> = Mutex::new([Entry::missing(); VECTORS]);
 
-static TABLE: Table = Table(Once::new());
+/// Handlers of the vectors that have a gate of their own.
+static FAST: [AtomicPtr<()>; VECTORS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; VECTORS];
+
+/// Has `handler` run for `VECTOR`, with interrupts off, and the interrupt acknowledged after it, by a gate of its own
+/// that saves what functions may change and nothing else. Call it before interrupts of that vector are sent.
+///
+/// # Panics
+/// When the vector is an exception, the spurious one, or has a handler.
+pub fn set_fast_handler<const VECTOR: u8>(handler: extern "C" fn()) {
+    assert!(
+        u64::from(VECTOR) >= FIRST_INTERRUPT && VECTOR != apic::SPURIOUS,
+        "vector {VECTOR} is not free"
+    );
+    let before = FAST[usize::from(VECTOR)].swap(handler as *mut (), Relaxed);
+    assert!(before.is_null(), "vector {VECTOR} has a handler");
+    set_gate(VECTOR, fast_gate::<VECTOR>);
+}
+
+/// Makes `gate` the code that the CPU runs for `vector`.
+pub(crate) fn set_gate(vector: u8, gate: unsafe extern "C" fn()) {
+    let gate = VirtAddr::from_ptr(gate as *const ());
+    // SAFETY: a gate saves the registers it changes and returns with IRET; all CPUs have the same code segment.
+    unsafe {
+        TABLE.lock()[usize::from(vector)]
+            .set_handler_addr(gate)
+            .set_code_selector(percpu::code_segment());
+    }
+}
+
+/// 9 registers: those that the C calling convention lets a function change. With the 5 words that the CPU pushes
+/// that aligns the stack.
+#[unsafe(naked)]
+unsafe extern "C" fn fast_gate<const VECTOR: u8>() {
+    naked_asm!(
+        "push rax",
+        "push rcx",
+        "push rdx",
+        "push rsi",
+        "push rdi",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push r11",
+        "cld",
+        "call [{handlers} + 8 * {vector}]",
+        "cmp byte ptr [{x2apic}], 0",
+        "jne 3f",
+        // The address is beyond what a displacement can say.
+        "mov eax, {eoi}",
+        "mov dword ptr [rax], 0",
+        "2:",
+        "pop r11",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rdi",
+        "pop rsi",
+        "pop rdx",
+        "pop rcx",
+        "pop rax",
+        "iretq",
+        "3:",
+        "mov ecx, {eoi_msr}",
+        "xor eax, eax",
+        "xor edx, edx",
+        "wrmsr",
+        "jmp 2b",
+        handlers = sym FAST,
+        vector = const VECTOR,
+        x2apic = sym apic::X2APIC,
+        eoi = const apic::EOI_ADDRESS,
+        eoi_msr = const apic::EOI_MSR,
+    )
+}
 
 /// Loads the interrupt table on this CPU.
 pub(crate) fn load() {
-    let table = TABLE.0.call_once(|| {
-        let mut entries = [const { Entry::missing() }; VECTORS];
+    let mut table = TABLE.lock();
+    if table[0].handler_addr() == VirtAddr::zero() {
         let stubs = VirtAddr::from_ptr(&raw const trap_stubs);
         let code = percpu::code_segment();
-        for (vector, entry) in entries.iter_mut().enumerate() {
+        for (vector, entry) in table.iter_mut().enumerate() {
             // SAFETY: the stubs are 16 bytes apart, save all registers and return with IRET; all CPUs have the same
             // code segment, and the two stacks named here.
             unsafe {
@@ -105,13 +181,12 @@ pub(crate) fn load() {
                 }
             }
         }
-        entries
-    });
+    }
     let pointer = DescriptorTablePointer {
-        limit: (size_of_val(table) - 1) as u16,
-        base: VirtAddr::from_ptr(table),
+        limit: (size_of_val(&*table) - 1) as u16,
+        base: VirtAddr::from_ptr(&raw const *table),
     };
-    // SAFETY: the table is complete and is never changed or freed.
+    // SAFETY: the table is complete and is never freed; entries change only before their interrupts are sent.
     unsafe { lidt(&pointer) };
 }
 

@@ -1,6 +1,6 @@
 //! The hook behind the crate's atomics: each operation is a scheduling point, then the machine performs it.
 
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::Once;
 
 use shootdown::atomic::{Hook, Location, set_hook};
@@ -86,5 +86,33 @@ impl Hook for Hooked {
             }
             m.note(|_| format!("fence {order:?}   {}", super::stores::short(at)));
         });
+    }
+
+    fn load_byte(&self, byte: &AtomicU8, order: Ordering, _: Location) -> u8 {
+        if is_running() {
+            point();
+        }
+        byte.load(order)
+    }
+
+    fn store_byte(&self, byte: &AtomicU8, value: u8, order: Ordering, _: Location) {
+        if is_running() {
+            point();
+        }
+        byte.store(value, order);
+    }
+
+    fn rmw_byte(
+        &self,
+        byte: &AtomicU8,
+        update: &mut dyn FnMut(u8) -> Option<u8>,
+        order: Ordering,
+        _: Location,
+    ) -> Result<u8, u8> {
+        if is_running() {
+            point();
+            with(|m| m.drain_all(m.current));
+        }
+        byte.fetch_update(order, Ordering::Relaxed, update)
     }
 }

@@ -191,7 +191,11 @@ impl Machine {
         }
         match CpuSlot::loaded_word_id(value) {
             Some(id) => {
-                let state = if value & 1 != 0 { "lazy" } else { "used" };
+                let state = if CpuSlot::loaded_word_is_lazy(value) {
+                    "lazy"
+                } else {
+                    "used"
+                };
                 format!("{state} space {}", self.oracle.scope_of_id(id))
             }
             None => String::from(["OFFLINE", "SWITCHING", "KERNEL", "?"][value as usize & 3]),

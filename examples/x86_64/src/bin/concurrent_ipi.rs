@@ -10,11 +10,10 @@ x86_kernel::panic_to_exit!();
 
 static TLB: ConcurrentIpi<Kernel> = ConcurrentIpi::new();
 
+extern "C" fn serve() {
+    TLB.handle_interrupt();
+}
+
 fn main() -> ! {
-    demo(
-        &TLB,
-        "concurrent_ipi",
-        |config| TLB.init(config),
-        || TLB.handle_interrupt(),
-    )
+    demo(&TLB, "concurrent_ipi", |config| TLB.init(config), serve)
 }

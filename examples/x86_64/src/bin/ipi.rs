@@ -10,11 +10,10 @@ x86_kernel::panic_to_exit!();
 
 static TLB: Ipi<Kernel> = Ipi::new();
 
+extern "C" fn serve() {
+    TLB.handle_interrupt();
+}
+
 fn main() -> ! {
-    demo(
-        &TLB,
-        "ipi",
-        |config| TLB.init(config),
-        || TLB.handle_interrupt(),
-    )
+    demo(&TLB, "ipi", |config| TLB.init(config), serve)
 }
