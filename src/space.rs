@@ -99,7 +99,8 @@ impl<const W: usize> Space<W> {
     ///
     /// Whoever finds an entry already cleared and relies on its translation being gone asks this, after reading
     /// the entry: if true, the translation may still be in some TLB, and the caller must flush itself
-    /// before it relies on it.
+    /// before it relies on it: as [freed tables](crate::Request::tables_freed) if the entry was that of a table, for a
+    /// flush of pages need not reach paging-structure caches (`TLBI VALE1IS`, a hypervisor's list of addresses).
     pub fn flush_pending(&self) -> bool {
         // gatherer                     caller
         // gathers += 1                 reads the entry: cleared

@@ -1,6 +1,6 @@
 //! The initiator's first half: make a change known, choose the targets, tell them.
 
-use super::{Courier, ErrandScope, Instructions, Tlb, courier, payload, trim_mail, wait::Reach};
+use super::{Courier, Errand, Instructions, Tlb, courier, payload, trim_mail, wait::Reach};
 use crate::{
     atomic::Ordering::{Acquire, Relaxed},
     coverage::{Branch, took},
@@ -32,14 +32,22 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
                 let payload = self.count(my, request);
                 let generation =
                     self.announce_to_space(my, space, payload, request, reach, Alone::IsServed);
-                self.dispatch_to(my, reach, |_| {
-                    self.flush_own_space(my, space, payload, generation);
-                });
+                self.dispatch_to(
+                    my,
+                    reach,
+                    |reach| Errand::of_one(scope, request, reach.whole, generation),
+                    |_| self.flush_own_space(my, space, payload, generation),
+                );
                 generation
             }
             Scope::Kernel => {
                 let generation = self.announce_to_all(my, request, reach);
-                self.dispatch_to(my, reach, |reach| self.flush_own(my, reach));
+                self.dispatch_to(
+                    my,
+                    reach,
+                    |reach| Errand::of_one(scope, request, reach.whole, generation),
+                    |reach| self.flush_own(my, reach),
+                );
                 generation
             }
         }
@@ -141,8 +149,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             retired(space.id());
         };
         if C::CARRIES {
-            let scope = ErrandScope::Space { root: space.root };
-            reach.note(scope, request, payload.is_none(), generation);
+            reach.whole |= payload.is_none();
         }
         // Freed tables may be walked speculatively by a CPU that merely has the space loaded (invariant 6).
         let everyone = request.reaches_lazy() && !broken(Broken::LazySkippedFreed);
@@ -249,7 +256,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             unreachable!("the kernel does not retire");
         };
         if C::CARRIES {
-            reach.note(ErrandScope::Kernel, request, payload.is_none(), generation);
+            reach.whole |= payload.is_none();
         }
         reach.kernel = true;
         self.online.for_each(|cpu| {
@@ -268,7 +275,13 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
 
     /// Tells the targets, and flushes the own TLB by `own`: the initiator is its own first target.
     #[inline(always)]
-    pub(super) fn dispatch_to(&self, my: &CpuSlot, reach: &mut Reach<W>, own: impl Fn(&Reach<W>)) {
+    pub(super) fn dispatch_to(
+        &self,
+        my: &CpuSlot,
+        reach: &mut Reach<W>,
+        errand: impl Fn(&Reach<W>) -> Errand,
+        own: impl Fn(&Reach<W>),
+    ) {
         if reach.targets.is_empty() {
             took(Branch::NoTarget);
             if reach.broadcast.get() {
@@ -281,19 +294,19 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         }
         my.counters.remote.add(1);
         if self.courier.is_concurrent() {
-            self.tell(my, reach);
+            self.tell(my, reach, errand);
             own(reach);
         } else {
             own(reach);
-            self.tell(my, reach);
+            self.tell(my, reach, errand);
         }
     }
 
     /// Tells the targets: by the courier's own means first, then by interrupt.
     #[inline(always)]
-    fn tell(&self, my: &CpuSlot, reach: &mut Reach<W>) {
+    fn tell(&self, my: &CpuSlot, reach: &mut Reach<W>, errand: impl Fn(&Reach<W>) -> Errand) {
         if C::CARRIES {
-            self.carry(my, reach);
+            self.carry(my, reach, &errand(reach));
         }
         courier::interrupt::<P, I, W>(&reach.targets, my);
     }

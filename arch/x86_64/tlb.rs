@@ -3,7 +3,8 @@
 use core::marker::PhantomData;
 
 use super::{
-    Any, Broadcasting, Concurrent, Config, Courier, CourierKind, InitError, Instructions, Serial,
+    Any, Broadcasting, Concurrent, Config, Courier, CourierKind, Errand, InitError, Instructions,
+    Serial,
     config::{ROOT_MASK, Settings},
     entry::needs_flush,
 };
@@ -260,7 +261,12 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
     fn dispatch(&self, reach: &mut Reach<W>) {
         let _irqs = IrqsOff::<P>::new();
         let my = self.my_slot("flush");
-        self.dispatch_to(my, reach, |reach| self.flush_own(my, reach));
+        self.dispatch_to(
+            my,
+            reach,
+            |reach| Errand::of_many(reach.kernel, reach.everyone),
+            |reach| self.flush_own(my, reach),
+        );
     }
 
     #[inline]

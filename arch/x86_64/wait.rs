@@ -2,7 +2,7 @@
 
 use core::cell::Cell;
 
-use super::{Courier, Errand, Instructions, Tlb};
+use super::{Courier, Instructions, Tlb};
 use crate::{
     atomic::Ordering::Acquire,
     coverage::{Branch, took},
@@ -24,8 +24,8 @@ pub struct Reach<const W: usize> {
     pub(super) kernel: bool,
     /// Something was broadcast that this CPU has not yet waited for.
     pub(super) broadcast: Cell<bool>,
-    /// For a courier that carries; else nothing.
-    pub(super) errand: Errand,
+    /// For a courier that carries: no range will do.
+    pub(super) whole: bool,
 }
 
 impl<const W: usize> Default for Reach<W> {
@@ -35,7 +35,7 @@ impl<const W: usize> Default for Reach<W> {
             everyone: false,
             kernel: false,
             broadcast: Cell::new(false),
-            errand: Errand::NOTHING,
+            whole: false,
         }
     }
 }

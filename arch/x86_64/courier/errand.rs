@@ -1,21 +1,21 @@
 //! [`Errand`]: what a flush is about, for a courier that hands it to a hypervisor.
 
 use crate::{
+    flusher::Scope,
     range::Range,
     request::{ChangeFlags, Request},
 };
 
-/// What a flush is about. Several requests that are dispatched together are one errand, wide enough for all of them.
+/// What a flush is about. Requests that are dispatched together, as in a [`Batch`](crate::Batch), are one errand, wide
+/// enough for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errand {
-    /// `None` before anything was added.
-    scope: Option<ErrandScope>,
+    scope: ErrandScope,
     /// `None` is everything of the scope.
     range: Option<Range>,
     flags: ChangeFlags,
-    /// For a broken variant: the generation that was announced last.
-    #[cfg(any(loom, feature = "_sim"))]
-    pub(in crate::x86_64) generation: u64,
+    /// For a broken variant.
+    generation: u64,
 }
 
 /// Whose translations.
@@ -33,32 +33,68 @@ pub enum ErrandScope {
     Kernel,
 }
 
-impl Errand {
-    /// Nothing yet.
-    pub(in crate::x86_64) const NOTHING: Self = Self {
-        scope: None,
-        range: None,
-        flags: ChangeFlags::empty(),
-        #[cfg(any(loom, feature = "_sim"))]
-        generation: 0,
-    };
+/// What makes an errand reach CPUs that do not use the space.
+const REACHES_LAZY: ChangeFlags = ChangeFlags::TABLES_FREED.union(ChangeFlags::ATTRIBUTES_CHANGED);
 
+impl Errand {
     /// An errand for one request: for tests of couriers.
     pub const fn new(scope: ErrandScope, request: Request) -> Self {
-        let mut errand = Self::NOTHING;
-        errand.scope = Some(scope);
-        errand.flags = request.flags();
-        errand.range = match request.span() {
-            Some(range) => Some(*range),
-            None => None,
-        };
-        errand
+        Self {
+            scope,
+            range: match request.span() {
+                Some(range) => Some(*range),
+                None => None,
+            },
+            flags: request.flags(),
+            generation: 0,
+        }
+    }
+
+    /// One request, of which everything is dropped if `whole`.
+    #[inline]
+    pub(in crate::x86_64) fn of_one<const W: usize>(
+        scope: Scope<'_, W>,
+        request: &Request,
+        whole: bool,
+        generation: u64,
+    ) -> Self {
+        Self {
+            scope: match scope {
+                Scope::Space(space) => ErrandScope::Space { root: space.root },
+                Scope::Kernel => ErrandScope::Kernel,
+            },
+            range: request.span().filter(|_| !whole).copied(),
+            flags: request.flags(),
+            generation,
+        }
+    }
+
+    /// Several requests, of which nothing else is known any more.
+    pub(in crate::x86_64) const fn of_many(kernel: bool, reaches_lazy: bool) -> Self {
+        Self {
+            scope: if kernel {
+                ErrandScope::Kernel
+            } else {
+                ErrandScope::Spaces
+            },
+            range: None,
+            flags: if reaches_lazy {
+                REACHES_LAZY
+            } else {
+                ChangeFlags::empty()
+            },
+            generation: 0,
+        }
+    }
+
+    /// The generation that was announced.
+    pub(in crate::x86_64) const fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Whose translations must go.
-    pub fn scope(&self) -> ErrandScope {
-        // Never asked for an empty errand; the widest is never wrong.
-        self.scope.unwrap_or(ErrandScope::Kernel)
+    pub const fn scope(&self) -> ErrandScope {
+        self.scope
     }
 
     /// Which of them; `None` is all. A range has at most as many pages as the configured
@@ -74,77 +110,46 @@ impl Errand {
 
     /// Whether CPUs that do not use the space at the moment must be reached as well, see
     /// [`Request::reaches_lazy`]. Always so for the kernel.
-    pub fn reaches_lazy(&self) -> bool {
-        self.flags
-            .intersects(ChangeFlags::TABLES_FREED.union(ChangeFlags::ATTRIBUTES_CHANGED))
-            || self.scope() == ErrandScope::Kernel
-    }
-
-    /// Adds a request, of which `range` is to be dropped, or everything.
-    pub(in crate::x86_64) fn add(
-        &mut self,
-        scope: ErrandScope,
-        range: Option<Range>,
-        flags: ChangeFlags,
-    ) {
-        let first = self.scope.is_none();
-        self.scope = Some(match self.scope {
-            None => scope,
-            Some(known) => known.with(scope),
-        });
-        // Two ranges are not one, and a batch is mostly many.
-        self.range = range.filter(|_| first);
-        self.flags |= flags;
-    }
-}
-
-impl ErrandScope {
-    fn with(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Kernel, _) | (_, Self::Kernel) => Self::Kernel,
-            (a, b) if a == b => a,
-            _ => Self::Spaces,
-        }
+    pub const fn reaches_lazy(&self) -> bool {
+        self.flags.intersects(REACHES_LAZY) || matches!(self.scope, ErrandScope::Kernel)
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::paging::{Paging, Stride};
+    use crate::{
+        paging::{Paging, Stride},
+        space::Space,
+    };
 
-    const A: ErrandScope = ErrandScope::Space { root: 0xa000 };
-    const B: ErrandScope = ErrandScope::Space { root: 0xb000 };
-
-    fn errand(parts: &[(ErrandScope, Option<Range>, ChangeFlags)]) -> Errand {
-        let mut errand = Errand::NOTHING;
-        for (scope, range, flags) in parts {
-            errand.add(*scope, *range, *flags);
-        }
-        errand
+    #[test]
+    fn one_request() {
+        let space = Space::<1>::new(0xa000);
+        let range = Range::new(Paging::X86_4_LEVEL, 0x5000, 2, Stride::Size4K).unwrap();
+        let request = Request::range(range);
+        let root = ErrandScope::Space { root: 0xa000 };
+        let errand = Errand::of_one(Scope::Space(&space), &request, false, 7);
+        assert_eq!((errand.scope(), errand.range()), (root, Some(&range)));
+        assert!(!errand.reaches_lazy());
+        let whole = Errand::of_one(Scope::Space(&space), &request.tables_freed(), true, 7);
+        assert_eq!((whole.scope(), whole.range()), (root, None));
+        assert!(whole.reaches_lazy() && whole.flags() == ChangeFlags::TABLES_FREED);
+        let kernel = Errand::of_one::<1>(Scope::Kernel, &request, false, 7);
+        assert_eq!(
+            (kernel.scope(), kernel.range()),
+            (ErrandScope::Kernel, Some(&range))
+        );
+        assert!(kernel.reaches_lazy());
     }
 
     #[test]
-    fn requests_widen_an_errand() {
-        let none = ChangeFlags::empty();
-        let range = Range::new(Paging::X86_4_LEVEL, 0x5000, 2, Stride::Size4K).unwrap();
-        let one = errand(&[(A, Some(range), none)]);
-        assert_eq!((one.scope(), one.range()), (A, Some(&range)));
-        assert!(!one.reaches_lazy());
-        let same = errand(&[(A, Some(range), none), (A, Some(range), none)]);
-        assert_eq!((same.scope(), same.range()), (A, None));
-        let two = errand(&[(A, Some(range), none), (B, None, ChangeFlags::TABLES_FREED)]);
-        assert_eq!((two.scope(), two.range()), (ErrandScope::Spaces, None));
-        assert!(two.reaches_lazy());
-        let three = errand(&[(A, None, none), (B, None, none), (A, Some(range), none)]);
-        assert_eq!((three.scope(), three.range()), (ErrandScope::Spaces, None));
-        let kernel = errand(&[(A, None, none), (ErrandScope::Kernel, Some(range), none)]);
-        assert_eq!(
-            (kernel.scope(), kernel.range()),
-            (ErrandScope::Kernel, None)
-        );
-        assert!(kernel.reaches_lazy());
-        let only = errand(&[(ErrandScope::Kernel, Some(range), none)]);
-        assert_eq!(only.range(), Some(&range));
+    fn many_requests() {
+        let plain = Errand::of_many(false, false);
+        assert_eq!((plain.scope(), plain.range()), (ErrandScope::Spaces, None));
+        assert!(!plain.reaches_lazy());
+        let tables = Errand::of_many(false, true);
+        assert!(tables.reaches_lazy() && tables.flags().contains(ChangeFlags::TABLES_FREED));
+        assert_eq!(Errand::of_many(true, false).scope(), ErrandScope::Kernel);
     }
 }

@@ -17,6 +17,51 @@
 //! On the boot CPU, before others are online: [`HyperVFeatures::from_cpuid`], [`enable_hypercalls`], then
 //! [`HyperV::enable`] through [`Tlb::courier_ref`](crate::x86_64::Tlb::courier_ref). On each CPU, before it comes
 //! online, [`vp_index`] is read and kept for [`HyperVPlatform::vp_index`].
+//!
+//! ```no_run
+//! use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+//! use shootdown::x86_64::{Msrs, hyperv::{self, HyperVPlatform, Hypercall, InputPage}};
+//! # const NO_CPU: u32 = u32::MAX;
+//! # struct Call;
+//! # unsafe impl Hypercall for Call {
+//! #     unsafe fn call(_: u64, _: u64) -> u64 { 2 }
+//! # }
+//! # fn physical_address<T>(_: &T) -> u64 { 0 }
+//!
+//! static VP_INDICES: [AtomicU32; 4] = [const { AtomicU32::new(NO_CPU) }; 4];
+//! static INPUT: [InputPage; 4] = [const { InputPage::new() }; 4];
+//!
+//! struct Guest;
+//!
+//! // SAFETY: each CPU has its own page, and its index once it has read it.
+//! unsafe impl HyperVPlatform for Guest {
+//!     type Call = Call; // `hyperv::ThroughPage` in a kernel
+//!
+//!     fn vp_index(cpu: usize) -> Option<u32> {
+//!         Some(VP_INDICES[cpu].load(Relaxed)).filter(|index| *index != NO_CPU)
+//!     }
+//!
+//!     fn input(cpu: usize) -> Option<(&'static InputPage, u64)> {
+//!         Some((&INPUT[cpu], physical_address(&INPUT[cpu])))
+//!     }
+//! }
+//!
+//! /// On the boot CPU: `page` is a free page's physical address, mapped executable. It may be another one afterwards.
+//! fn set_up<M: Msrs>(page: u64) -> u64 {
+//!     let me = hyperv::open_source_guest(0x70, 1, 0);
+//!     // SAFETY: `HyperVFeatures::check` has said yes.
+//!     match unsafe { hyperv::enable_hypercalls::<M>(me, page) } {
+//!         Ok(()) => page,
+//!         Err(locked) => locked,
+//!     }
+//! }
+//!
+//! /// On each CPU, before `online`.
+//! fn note_index<M: Msrs>(cpu: usize) {
+//!     // SAFETY: as above.
+//!     VP_INDICES[cpu].store(unsafe { hyperv::vp_index::<M>() }, Relaxed);
+//! }
+//! ```
 
 mod call;
 mod control;

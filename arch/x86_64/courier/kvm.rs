@@ -19,6 +19,57 @@
 //! [`Tlb::courier_ref`](crate::x86_64::Tlb::courier_ref). On each CPU [`enable_steal_time`] before it comes online and
 //! [`disable_steal_time`] after it has gone offline, or before another kernel is started (kexec). Where anything is
 //! missing, interrupts are sent.
+//!
+//! ```no_run
+//! # mod kernel {
+//! #     use shootdown::{CpuSlot, Cpus, IpiPlatform, Platform};
+//! #     pub struct Kernel;
+//! #     unsafe impl Platform for Kernel {
+//! #         const CPUS: usize = 4;
+//! #         fn current_cpu() -> usize { 0 }
+//! #         fn pin() {}
+//! #         fn unpin() {}
+//! #         fn irq_save() -> usize { 0 }
+//! #         fn irq_restore(_: usize) {}
+//! #         fn slot(cpu: usize) -> &'static CpuSlot {
+//! #             static SLOTS: [CpuSlot; 4] = [const { CpuSlot::new() }; 4];
+//! #             &SLOTS[cpu]
+//! #         }
+//! #         fn relax() {}
+//! #     }
+//! #     unsafe impl IpiPlatform for Kernel {
+//! #         fn send_flush_ipi(_: Cpus<'_>) {}
+//! #     }
+//! # }
+//! # use kernel::Kernel;
+//! # fn physical_address<T>(_: &T) -> u64 { 0 }
+//! use shootdown::x86_64::{Hardware, Msrs, Tlb, kvm::{self, Kvm, KvmFeatures, KvmPlatform, StealTime}};
+//!
+//! static STEAL_TIMES: [StealTime; 4] = [const { StealTime::new() }; 4];
+//!
+//! // SAFETY: each CPU has its own.
+//! unsafe impl KvmPlatform for Kernel {
+//!     fn steal_time(cpu: usize) -> &'static StealTime {
+//!         &STEAL_TIMES[cpu]
+//!     }
+//! }
+//!
+//! static TLB: Tlb<Kernel, Kvm<Kernel>> = Tlb::new();
+//!
+//! /// On the boot CPU, after `TLB.init`: says whether this is a guest of KVM that can do it.
+//! fn detect(cpuid: &impl raw_cpuid::CpuIdReader) -> bool {
+//!     TLB.courier_ref().enable(&KvmFeatures::from_cpuid(cpuid), 4).is_ok()
+//! }
+//!
+//! /// On each CPU, before `TLB.online()`.
+//! fn set_up<M: Msrs>(cpu: usize) {
+//!     if TLB.courier_ref().is_enabled() {
+//!         let page = &STEAL_TIMES[cpu];
+//!         // SAFETY: KVM offers it, and the page is this CPU's.
+//!         unsafe { kvm::enable_steal_time::<M>(page, physical_address(page)) };
+//!     }
+//! }
+//! ```
 
 mod features;
 mod steal_time;
