@@ -11,6 +11,14 @@
 //!         another space, or lazy
 //! ```
 //!
+//! Where the CPU broadcasts (INVLPGB), spaces that many CPUs run, and the kernel's mappings, need no interrupt:
+//!
+//! ```text
+//!   page table changed, MFENCE
+//!   INVLPGB of the global PCID ── hardware ──▶  entries dropped
+//!   wait: TLBSYNC on the same CPU
+//! ```
+//!
 //! [`Ipi`], [`ConcurrentIpi`] and [`InvlpgbIpi`] name a courier; [`Auto`] chooses at start-up.
 
 mod announce;

@@ -130,6 +130,29 @@ fn a_space_moves_to_a_global_pcid_once_enough_cpus_run_it() {
 }
 
 #[test]
+fn a_flush_that_ends_after_its_cpu_went_offline() {
+    machine!(Kernel, 3, TLB: InvlpgbIpi<Kernel, LogX86>, serving);
+    TLB.init(config().broadcast_above(1)).unwrap();
+    boot(&TLB, 3);
+    let a = TLB.space(0xa000).unwrap();
+    for cpu in 1..3 {
+        switch(&TLB, cpu, &a);
+    }
+    let pending = TLB.flush(&a, Request::all());
+    TLB.offline();
+    pending.wait();
+    // Left to a CPU that can move.
+    assert_eq!(a.tag(), 0);
+    on(1, || TLB.flush(&a, Request::all()).wait());
+    assert_eq!(a.tag(), 7);
+    for cpu in 1..3 {
+        // SAFETY: nothing is translated on the host.
+        on(cpu, || unsafe { TLB.unload() });
+    }
+    on(1, || TLB.retire(&a).unwrap());
+}
+
+#[test]
 fn what_a_settled_flush_names() {
     machine!(Kernel, 1, TLB: InvlpgbIpi<Kernel, LogX86>, served);
     TLB.init(config()).unwrap();

@@ -6,7 +6,7 @@ use super::{Broadcast, PcidUse, Tag, operand};
 use crate::{
     atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
     coverage::{Branch, took},
-    flusher::Scope,
+    flusher::{Scope, address},
     platform::{IpiPlatform, IrqsOff, Pin},
     slot::{CpuSlot, Loaded},
     space::Space,
@@ -142,7 +142,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         space.cpus.for_each(|cpu| {
             active += u64::from(P::slot(cpu).seen.loaded.load(Relaxed) == used);
         });
-        if active > threshold {
+        // A flush may end on a CPU that has gone offline since it began: another one will promote the space.
+        let online = P::slot(P::current_cpu()).seen.flusher.get() == address(self);
+        if active > threshold && online {
             // If there is no PCID left the space is flushed by interrupts as before.
             let _ = self.promote(broadcast, space);
         }
