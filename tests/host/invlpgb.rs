@@ -131,7 +131,7 @@ fn a_space_moves_to_a_global_pcid_once_enough_cpus_run_it() {
 
 #[test]
 fn a_flush_that_ends_after_its_cpu_went_offline() {
-    machine!(Kernel, 3, TLB: InvlpgbIpi<Kernel, LogX86>, serving);
+    machine!(Kernel, 3, TLB: InvlpgbIpi<Kernel, LogX86>, served);
     TLB.init(config().broadcast_above(1)).unwrap();
     boot(&TLB, 3);
     let a = TLB.space(0xa000).unwrap();
