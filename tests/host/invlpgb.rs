@@ -143,13 +143,13 @@ fn a_flush_that_ends_after_its_cpu_went_offline() {
     pending.wait();
     // Left to a CPU that can move.
     assert_eq!(a.tag(), 0);
-    on(1, || TLB.flush(&a, Request::all()).wait());
+    on_cpu(1, || TLB.flush(&a, Request::all()).wait());
     assert_eq!(a.tag(), 7);
     for cpu in 1..3 {
         // SAFETY: nothing is translated on the host.
-        on(cpu, || unsafe { TLB.unload() });
+        on_cpu(cpu, || unsafe { TLB.unload() });
     }
-    on(1, || TLB.retire(&a).unwrap());
+    on_cpu(1, || TLB.retire(&a).unwrap());
 }
 
 #[test]
