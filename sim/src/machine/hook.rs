@@ -89,6 +89,9 @@ impl Hook for Hooked {
     }
 
     fn load_byte(&self, byte: &AtomicU8, order: Ordering, _: Location) -> u8 {
+        if timed::is_running() {
+            return timed::load_byte(byte);
+        }
         if is_running() {
             point();
         }
@@ -96,6 +99,9 @@ impl Hook for Hooked {
     }
 
     fn store_byte(&self, byte: &AtomicU8, value: u8, order: Ordering, _: Location) {
+        if timed::is_running() {
+            return timed::store_byte(byte, value);
+        }
         if is_running() {
             point();
         }
@@ -109,6 +115,9 @@ impl Hook for Hooked {
         order: Ordering,
         _: Location,
     ) -> Result<u8, u8> {
+        if timed::is_running() {
+            return timed::rmw_byte(byte, update);
+        }
         if is_running() {
             point();
             with(|m| m.drain_all(m.current));

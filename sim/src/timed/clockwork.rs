@@ -12,6 +12,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder, stack::DefaultStack};
 use super::{
     costs::Costs,
     cpu::{Cpu, State},
+    host::Host,
     lines::{Lines, Use, line_of},
 };
 
@@ -25,6 +26,8 @@ pub(super) struct Clockwork {
     pub fabric_free_at: u64,
     /// Broadcasts that reached every other CPU.
     pub broadcasts: u64,
+    /// Who runs the CPUs, if they are a guest's.
+    pub host: Option<Host>,
     /// Bodies that have not ended.
     busy: usize,
     queue: BinaryHeap<Reverse<(u64, usize, u64)>>,
@@ -108,9 +111,11 @@ impl Clockwork {
             it.changed = true;
             if it.state == State::Parked {
                 it.state = State::Ready;
-                it.now = it.now.max(now);
-                let at = it.now;
-                self.queue(cpu, at);
+                if !it.out {
+                    it.now = it.now.max(now);
+                    let at = it.now;
+                    self.queue(cpu, at);
+                }
             }
         }
     }
@@ -122,7 +127,7 @@ impl Clockwork {
         let it = &mut self.cpus[target];
         it.arrival = Some(it.arrival.map_or(arrival, |earlier| earlier.min(arrival)));
         let at = arrival.max(it.now);
-        if it.interrupts_on && it.state != State::Ready && at < it.due {
+        if it.interrupts_on && it.state != State::Ready && at < it.due && !it.out {
             if it.state == State::Parked {
                 it.state = State::Ready;
             }
@@ -131,9 +136,26 @@ impl Clockwork {
     }
 }
 
-/// Gives way to CPUs whose clocks are behind `at`, then lets the running CPU act at `at`, or earlier if it is queued
-/// for an interrupt meanwhile.
-pub(super) fn give_way_until(at: u64) {
+/// Lets CPUs whose clocks are behind `at` act, then the running CPU at `at`, or earlier if it is queued for an interrupt
+/// meanwhile. A vCPU whose time slice is over before stops for others, and returns when it is back: gives how long it was
+/// out.
+pub(super) fn give_way_until(at: u64) -> u64 {
+    let (now, end) = with(|m| (m.me().now, m.slice_end()));
+    if at <= end {
+        pass_until(at);
+        return 0;
+    }
+    let end = end.max(now);
+    pass_until(end);
+    if with(|m| m.me().now) < end {
+        return 0;
+    }
+    let (cpu, stopped) = with(|m| (m.current, m.stop()));
+    suspend(cpu);
+    with(|m| m.me().now) - stopped
+}
+
+fn pass_until(at: u64) {
     let wait = with(|m| {
         if m.is_least(at) {
             m.me().now = at;
@@ -177,6 +199,7 @@ pub(super) struct Ended {
 pub(super) fn run(
     costs: Costs,
     root: u64,
+    host: Option<Host>,
     handler: Rc<dyn Fn()>,
     bodies: Vec<Box<dyn FnOnce()>>,
 ) -> Ended {
@@ -189,12 +212,11 @@ pub(super) fn run(
         lines: Lines::default(),
         fabric_free_at: 0,
         broadcasts: 0,
+        host,
         busy: count,
         queue: BinaryHeap::new(),
     });
-    for cpu in 0..count {
-        machine.queue(cpu, 0);
-    }
+    machine.begin();
     MACHINE.set(Some(machine));
     HANDLER.set(Some(handler));
     YIELDERS.set(vec![core::ptr::null(); count]);
@@ -263,6 +285,7 @@ fn stack_of((index, body): (usize, Box<dyn FnOnce()>)) -> Coroutine<(), (), (), 
         YIELDERS.with_borrow_mut(|yielders| yielders[index] = core::ptr::from_ref(yielder));
         body();
         let cpu = with(Clockwork::end);
+        with(Clockwork::leave_host);
         loop {
             let (over, pending) = with(|m| (m.busy == 0, m.me().arrival));
             if over {

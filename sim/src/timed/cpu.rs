@@ -41,6 +41,12 @@ pub(super) struct Cpu {
     pub cold: HashMap<u16, u64>,
     /// When all that it has broadcast is done.
     pub broadcast_done: u64,
+    /// It is a vCPU that the host does not run now.
+    pub out: bool,
+    /// The host drops everything before it runs again.
+    pub flush_on_entry: bool,
+    /// Cycles that the host has taken from it and that its thread has not yet felt.
+    pub owed: u64,
     /// Broadcasts of others that have disturbed it up to now.
     pub snooped: u64,
 }
@@ -62,6 +68,9 @@ impl Cpu {
             cr4: 1 << 7,
             cold: HashMap::new(),
             broadcast_done: 0,
+            out: false,
+            flush_on_entry: false,
+            owed: 0,
             snooped: 0,
         }
     }

@@ -11,6 +11,8 @@ pub mod costs;
 mod cpu;
 pub mod experiment;
 mod hook;
+mod host;
+mod hypercall;
 mod lines;
 pub mod page;
 mod platform;
@@ -21,7 +23,9 @@ mod x86;
 
 pub use arm::TimedArm;
 pub use costs::Costs;
+pub use hypercall::{TimedCall, TimedGuest};
 pub use platform::TimedPlatform;
+pub use world::TimedCourier;
 pub use x86::TimedX86;
 
-pub(crate) use hook::{fence, is_running, load, rmw, store};
+pub(crate) use hook::{fence, is_running, load, load_byte, rmw, rmw_byte, store, store_byte};

@@ -1,8 +1,9 @@
 //! Everything that is measured in virtual time, as charts and tables.
 
-use ::shootdown::x86_64::{Broadcasting, Concurrent, Serial};
+use ::shootdown::x86_64::{Broadcasting, Concurrent, Serial, hyperv::HyperV, kvm::Kvm};
 
 use super::{
+    TimedGuest,
     chart::{Chart, Curve},
     costs::Costs,
     experiment::{
@@ -53,6 +54,8 @@ pub fn charts(progress: &mut dyn FnMut(&str)) -> Vec<Chart> {
     progress("x86_64: interrupts and INVLPGB");
     charts.push(broadcast());
     charts.push(thresholds());
+    progress("guests");
+    charts.push(guests());
     charts
 }
 
@@ -161,6 +164,32 @@ fn broadcast() -> Chart {
             curve("serial", storm::throughput::<Serial>),
             curve("concurrent", storm::throughput::<Concurrent>),
             curve("invlpgb", storm::throughput::<Broadcasting<Concurrent>>),
+        ],
+    }
+}
+
+fn guests() -> Chart {
+    let costs = Costs::XEON;
+    let curve = |name: &str, rate: fn(Costs, usize, usize) -> f64| Curve {
+        name: name.into(),
+        points: [1.0_f64, 1.33, 1.6, 2.0, 2.67, 4.0]
+            .iter()
+            .map(|over| {
+                let host_cpus = (16.0 / over).round() as usize;
+                (*over, rate(costs, 16, host_cpus) / 1e3)
+            })
+            .collect(),
+    };
+    Chart {
+        file: "guests",
+        title: "Guest of 16 vCPUs, each unmapping with tables freed, on fewer and fewer CPUs"
+            .into(),
+        across: "vCPUs for each CPU of the host",
+        up: "thousand iterations a second",
+        curves: vec![
+            curve("interrupts", storm::overcommitted::<Concurrent>),
+            curve("kvm_pv", storm::overcommitted::<Kvm<TimedGuest>>),
+            curve("hyperv", storm::overcommitted::<HyperV<TimedGuest>>),
         ],
     }
 }

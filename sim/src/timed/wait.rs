@@ -1,7 +1,7 @@
 //! Passing time: computing, waiting, and being interrupted.
 
 use super::{
-    clockwork::{give_way_until, handler, suspend, with},
+    clockwork::{Clockwork, give_way_until, handler, suspend, with},
     cpu::State,
 };
 
@@ -60,14 +60,14 @@ pub(super) fn compute(cycles: u64) {
                 _ => end,
             }
         });
-        give_way_until(at);
+        end += give_way_until(at);
         let before = with(|m| m.me().now);
         take_interrupt();
         let over = with(|m| {
             let (broadcasts, snoop) = (m.broadcasts, m.costs.dvm_snoop);
             let it = m.me();
             end += it.now - before;
-            end += (broadcasts - it.snooped) * snoop;
+            end += (broadcasts - it.snooped) * snoop + core::mem::take(&mut it.owed);
             it.snooped = broadcasts;
             it.now >= end
         });
@@ -81,24 +81,30 @@ pub(super) fn compute(cycles: u64) {
 /// One turn of a waiting loop: parks unless something that was read since the last turn has changed.
 pub(super) fn relax() {
     point();
-    let parked = with(|m| {
-        let pause = m.costs.pause;
-        let cpu = m.current;
-        let it = &mut m.cpus[cpu];
-        it.now += pause;
-        if it.changed || it.has_interrupt() {
-            return None;
-        }
-        it.state = State::Parked;
-        if let Some(arrival) = it.arrival.filter(|_| it.interrupts_on) {
-            it.state = State::Ready;
-            m.queue(cpu, arrival);
-        }
-        Some(cpu)
-    });
-    if let Some(cpu) = parked {
+    with(|m| m.spend(m.costs.pause));
+    while let Some(cpu) = with(park) {
         suspend(cpu);
+        with(|m| m.me().state = State::Ready);
+        let now = with(|m| m.me().now);
+        give_way_until(now);
     }
     take_interrupt();
     with(|m| m.me().changed = false);
+}
+
+/// Parks the running CPU until something happens to it; `None` if something has.
+fn park(m: &mut Clockwork) -> Option<usize> {
+    let slice_end = m.slice_end();
+    let it = m.me();
+    if it.changed || it.has_interrupt() {
+        return None;
+    }
+    it.state = State::Parked;
+    let arrival = it.arrival.filter(|_| it.interrupts_on);
+    let wake = arrival.map_or(slice_end, |arrival| arrival.min(slice_end));
+    let cpu = m.current;
+    if wake != u64::MAX {
+        m.queue(cpu, wake);
+    }
+    Some(cpu)
 }

@@ -6,13 +6,19 @@ use std::{collections::HashMap, rc::Rc};
 use shootdown::{
     CpuSlot, Granule, IpiPlatform, Paging, Platform, Range, Request, Space, Stride, TlbFlusher,
     aarch64::{self, policy::Policy},
-    x86_64::{self, Courier, Features},
+    x86_64::{
+        self, Broadcasting, Concurrent, Courier, Features, Serial,
+        hyperv::{HyperV, HyperVFeatures, InputPage},
+        kvm::{Kvm, KvmFeatures, StealTime},
+    },
 };
 
 use super::{
     arm::TimedArm,
     clockwork::{self, Ended, with},
     costs::Costs,
+    host::Host,
+    hypercall::{TimedGuest, set_pages},
     platform::set_slots,
     wait,
     x86::TimedX86,
@@ -21,19 +27,78 @@ use super::{
 /// The kernel's own root.
 const KERNEL_ROOT: u64 = 0x1000;
 
-/// The threshold where an experiment is not about it.
-pub(super) const BROADCAST_ABOVE: u16 = x86_64::Config::DEFAULT_BROADCAST_ABOVE;
+/// The machine of an experiment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting {
+    pub costs: Costs,
+    /// CPUs, or vCPUs.
+    pub cpus: usize,
+    /// The host's CPUs, if they are vCPUs.
+    pub host_cpus: Option<usize>,
+    /// INVLPGB is used for spaces that more CPUs than this run.
+    pub broadcast_above: u16,
+}
+
+impl Setting {
+    pub(super) const fn new(costs: Costs, cpus: usize) -> Self {
+        Self {
+            costs,
+            cpus,
+            host_cpus: None,
+            broadcast_above: x86_64::Config::DEFAULT_BROADCAST_ABOVE,
+        }
+    }
+}
+
+/// A courier that can be timed.
+pub trait TimedCourier: Courier {
+    /// Uses what the host offers.
+    fn enable(&self, _cpus: usize) {}
+}
+
+impl TimedCourier for Serial {}
+impl TimedCourier for Concurrent {}
+impl TimedCourier for Broadcasting<Concurrent> {}
+
+impl TimedCourier for Kvm<TimedGuest> {
+    fn enable(&self, cpus: usize) {
+        let features = KvmFeatures {
+            present: true,
+            steal_time: true,
+            flush_on_entry: true,
+            realtime: false,
+        };
+        if let Err(missing) = Kvm::enable(self, &features, cpus) {
+            panic!("the host lacks: {missing}");
+        }
+    }
+}
+
+impl TimedCourier for HyperV<TimedGuest> {
+    fn enable(&self, cpus: usize) {
+        let features = HyperVFeatures {
+            present: true,
+            hypercalls: true,
+            vp_index: true,
+            remote_flush: true,
+            processor_sets: true,
+        };
+        if let Err(missing) = HyperV::enable(self, &features, cpus) {
+            panic!("the host lacks: {missing}");
+        }
+    }
+}
 
 /// A flusher that can be timed.
 pub(super) trait Timed<const W: usize>: TlbFlusher<W> + 'static {
-    /// Initialized; where the backend broadcasts by INVLPGB, it does so for spaces that more CPUs than this run.
-    fn build(broadcast_above: u16) -> Self;
+    /// Initialized.
+    fn build(setting: &Setting) -> Self;
     /// The handler of the flush interrupt.
     fn serve(&self);
 }
 
-impl<P: IpiPlatform, C: Courier, const W: usize> Timed<W> for x86_64::Tlb<P, C, TimedX86, W> {
-    fn build(broadcast_above: u16) -> Self {
+impl<P: IpiPlatform, C: TimedCourier, const W: usize> Timed<W> for x86_64::Tlb<P, C, TimedX86, W> {
+    fn build(setting: &Setting) -> Self {
         let features = Features {
             pcid: true,
             invpcid: true,
@@ -42,10 +107,12 @@ impl<P: IpiPlatform, C: Courier, const W: usize> Timed<W> for x86_64::Tlb<P, C, 
             ..Features::default()
         };
         let flusher = Self::new();
-        let config = x86_64::Config::new(features, KERNEL_ROOT).broadcast_above(broadcast_above);
+        let config =
+            x86_64::Config::new(features, KERNEL_ROOT).broadcast_above(setting.broadcast_above);
         if let Err(error) = flusher.init(config) {
             panic!("the experiment's configuration is bad: {error}");
         }
+        flusher.courier_ref().enable(setting.cpus);
         flusher
     }
 
@@ -57,7 +124,7 @@ impl<P: IpiPlatform, C: Courier, const W: usize> Timed<W> for x86_64::Tlb<P, C, 
 impl<P: Platform, M: Policy, const W: usize, const A: usize> Timed<W>
     for aarch64::Tlb<P, M, TimedArm, W, A>
 {
-    fn build(_broadcast_above: u16) -> Self {
+    fn build(_setting: &Setting) -> Self {
         let flusher = Self::new();
         let config = aarch64::Config::new(Paging::arm64(Granule::Size4K), KERNEL_ROOT);
         if let Err(error) = flusher.init(config) {
@@ -119,19 +186,23 @@ pub(super) fn flush<F: Timed<W>, const W: usize>(tlb: &F, space: &Space<W>, page
     tlb.flush(space, Request::range(range)).wait();
 }
 
-/// Runs `thread(flusher, cpu)` on each of `cpus` CPUs, all online, until every one has returned.
+/// Runs `thread(flusher, cpu)` on each CPU, all online, until every one has returned.
 pub(super) fn run<F: Timed<W>, const W: usize>(
-    costs: Costs,
-    broadcast_above: u16,
-    cpus: usize,
+    setting: Setting,
     thread: impl Fn(&'static F, usize) + 'static,
 ) -> Ended {
-    // Slots and flusher are never freed: what a body has left loaded may name them.
-    let slots: &'static [CpuSlot] =
-        Vec::leak((0..cpus).map(|_| CpuSlot::new()).collect::<Vec<_>>());
-    let flusher: &'static Aligned<F> = Box::leak(Box::new(Aligned(F::build(broadcast_above))));
+    let cpus = setting.cpus;
+    // None of it is ever freed: what a body has left loaded may name it.
+    let slots = Vec::leak((0..cpus).map(|_| CpuSlot::new()).collect::<Vec<_>>());
+    let flusher: &'static Aligned<F> = Box::leak(Box::new(Aligned(F::build(&setting))));
     let flusher = &flusher.0;
     set_slots(slots);
+    let host = setting.host_cpus.map(|host_cpus| {
+        let steal = Vec::leak((0..cpus).map(|_| StealTime::new()).collect::<Vec<_>>());
+        let input = Vec::leak((0..cpus).map(|_| InputPage::new()).collect::<Vec<_>>());
+        set_pages(steal, input);
+        Host::new(host_cpus, steal)
+    });
     let thread = Rc::new(thread);
     let bodies = (0..cpus)
         .map(|cpu| {
@@ -141,10 +212,14 @@ pub(super) fn run<F: Timed<W>, const W: usize>(
                     panic!("CPU {cpu}: {error}");
                 }
                 thread(flusher, cpu);
+                // Nobody waits for a CPU that has ended.
+                // SAFETY: nothing is mapped in virtual time.
+                unsafe { flusher.unload() };
             }) as Box<dyn FnOnce()>
         })
         .collect();
-    let ended = clockwork::run(costs, KERNEL_ROOT, Rc::new(|| flusher.serve()), bodies);
+    let handler = Rc::new(|| flusher.serve());
+    let ended = clockwork::run(setting.costs, KERNEL_ROOT, host, handler, bodies);
     set_slots(&[]);
     ended
 }

@@ -11,7 +11,7 @@ use crate::timed::{
     clockwork::Ended,
     costs::Costs,
     platform::TimedPlatform,
-    world::{self, BROADCAST_ABOVE, Spaces, Timed, compute, flush, now},
+    world::{self, Setting, Spaces, Timed, compute, flush, now},
 };
 
 /// The most CPUs.
@@ -119,7 +119,7 @@ fn on(
 
 fn of<F: Timed<WORDS>>(costs: Costs, cpus: usize, threads: usize, body: Box<Body>) -> Ended {
     let spaces = Spaces::new();
-    world::run::<F, WORDS>(costs, BROADCAST_ABOVE, cpus, move |tlb, cpu| {
+    world::run::<F, WORDS>(Setting::new(costs, cpus), move |tlb, cpu| {
         let space = spaces.enter(tlb, cpu / threads);
         body(&|| flush(tlb, space, 1), cpu);
     })

@@ -3,12 +3,12 @@
 use core::cell::Cell;
 use std::rc::Rc;
 
-use shootdown::x86_64::{Concurrent, Courier, Serial, Tlb};
+use shootdown::x86_64::{Concurrent, Serial, Tlb};
 
 use crate::timed::{
     costs::Costs,
     platform::TimedPlatform,
-    world::{self, BROADCAST_ABOVE, Spaces, Timed, compute, flush, now},
+    world::{self, Setting, Spaces, Timed, TimedCourier, compute, flush, now},
     x86::TimedX86,
 };
 
@@ -33,7 +33,7 @@ pub fn both(costs: Costs, cpus: usize, pages: u64) -> [Cost; 2] {
     ]
 }
 
-fn one<C: Courier>(costs: Costs, cpus: usize, pages: u64) -> Cost {
+fn one<C: TimedCourier>(costs: Costs, cpus: usize, pages: u64) -> Cost {
     means_on::<Tlb<TimedPlatform<MOST>, C, TimedX86, WORDS>, WORDS>(costs, cpus, cpus, pages)
 }
 
@@ -54,7 +54,7 @@ pub(super) fn means_on<F: Timed<W>, const W: usize>(
     let ready = Rc::new(Cell::new(0));
     let done = Rc::new(Cell::new(None));
     let result = Rc::clone(&done);
-    let ended = world::run::<F, W>(costs, BROADCAST_ABOVE, cpus, move |tlb, cpu| {
+    let ended = world::run::<F, W>(Setting::new(costs, cpus), move |tlb, cpu| {
         if cpu >= holders {
             while done.get().is_none() {
                 compute(STRETCH);
