@@ -72,12 +72,6 @@ impl<P: IpiPlatform, I: Instructions, const W: usize> Auto<P, I, W> {
     /// If the choice comes after `init` and either the old or the new courier broadcasts: spaces might have global
     /// PCIDs, or CPUs their own.
     pub fn choose(&self, kind: CourierKind) {
-        let broadcasts = |kind| kind == CourierKind::Invlpgb;
-        let interrupts_only = !broadcasts(kind) && !broadcasts(self.courier.kind());
-        assert!(
-            interrupts_only || !self.settings.mode().is_initialized(),
-            "shootdown: {kind:?} was chosen after `init`: choose before it"
-        );
         self.courier.choose(kind);
     }
 

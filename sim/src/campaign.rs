@@ -20,7 +20,7 @@ use crate::{
 pub struct Plan {
     /// The flusher.
     pub backend: BackendKind,
-    /// How many CPUs; 2 to 8, by the seed, if it is not said.
+    /// How many CPUs; 2 to 8 or 16, by the seed, if it is not said.
     pub cpus: Option<usize>,
     /// The first seed.
     pub seed: u64,
@@ -33,7 +33,10 @@ pub struct Plan {
 impl Plan {
     /// The run of one seed.
     pub fn spec(&self, seed: u64) -> Spec {
-        let cpus = self.cpus.unwrap_or(2 + (seed % 7) as usize);
+        let cpus = self.cpus.unwrap_or_else(|| {
+            let most = self.backend.most_cpus() as u64;
+            2 + (seed % (most - 1)) as usize
+        });
         let mut spec = Spec::new(self.backend, cpus, seed);
         spec.broken = self.broken;
         spec
@@ -148,6 +151,55 @@ pub fn campaign(plan: &Plan, progress: impl Fn(u64) + Sync) -> Summary {
 /// What a thread gives, or its panic.
 fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// What must happen on the machines of a backend, and did not.
+pub fn never_happened(backend: BackendKind, tally: &Tally) -> Vec<&'static str> {
+    let row = |name| {
+        let rows = tally.rows().into_iter();
+        rows.filter(|(row, _)| *row == name)
+            .map(|(_, count)| count)
+            .sum()
+    };
+    let by_kvm = [("flushes on entry", tally.flushes_on_entry)];
+    let by_hyper_v = [
+        ("hypercalls refused for now", tally.hypercalls_refused),
+        (
+            "hypercalls stopped after some reps",
+            tally.hypercalls_stopped,
+        ),
+    ];
+    let broadcasts = [
+        ("INVLPGBs", row("INVLPGBs")),
+        ("late effects", row("late effects")),
+        (
+            "TLBSYNCs for several PCIDs",
+            row("TLBSYNCs for several PCIDs"),
+        ),
+    ];
+    let own: &[(&str, u64)] = match backend {
+        BackendKind::Invlpgb => &broadcasts,
+        BackendKind::Kvm => &by_kvm,
+        BackendKind::HyperV => &by_hyper_v,
+        _ if backend.is_arm() => return Vec::new(),
+        _ => &[],
+    };
+    let preempted = [("vCPUs preempted", tally.preemptions)];
+    let waits = [
+        ("CPUs halted", tally.halts),
+        (
+            "user memory touched in a wait's interrupt",
+            tally.waits_interrupted,
+        ),
+    ];
+    let preempted = preempted.iter().filter(|_| backend.is_virtual());
+    waits
+        .iter()
+        .chain(preempted)
+        .chain(own)
+        .filter(|(_, count)| *count == 0)
+        .map(|(name, _)| *name)
+        .collect()
 }
 
 /// Branches that runs of the backend can take and that none took.

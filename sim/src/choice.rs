@@ -17,10 +17,26 @@ pub enum Choice {
     Fill(u8, u8),
     /// A CPU takes an NMI, whose handler reads a page of user memory if it is told that it may.
     Nmi(u8, u8),
-    /// arm64: something a CPU has issued takes effect: a page-table store, a TLBI on one CPU, a write of TTBR0.
+    /// Something a CPU has issued takes effect: arm64's page-table store, TLBI on one CPU or write of TTBR0, x86's
+    /// INVLPGB on one CPU.
     Effect(u8, u8),
+    /// The hypervisor takes a vCPU off its CPU.
+    Preempt(u8),
+    /// The hypervisor does its next step with a vCPU that is off its CPU.
+    Host(u8),
+    /// The hypervisor refuses a hypercall for now.
+    Refuse,
+    /// The hypervisor stops a hypercall after a rep.
+    Stop,
     /// x86: an interrupt that was sent before its request was published arrives too early.
     Early,
+}
+
+impl Choice {
+    /// Whether it is a chance that the machine takes in the middle of an operation, not something to do next.
+    pub(crate) const fn is_chance(self) -> bool {
+        matches!(self, Self::Refuse | Self::Stop | Self::Early)
+    }
 }
 
 impl fmt::Display for Choice {
@@ -32,6 +48,10 @@ impl fmt::Display for Choice {
             Self::Fill(cpu, page) => write!(f, "fill {cpu} {page}"),
             Self::Nmi(cpu, page) => write!(f, "nmi {cpu} {page}"),
             Self::Effect(cpu, which) => write!(f, "effect {cpu} {which}"),
+            Self::Preempt(cpu) => write!(f, "preempt {cpu}"),
+            Self::Host(cpu) => write!(f, "host {cpu}"),
+            Self::Refuse => f.write_str("refuse"),
+            Self::Stop => f.write_str("stop"),
             Self::Early => f.write_str("early"),
         }
     }
@@ -56,6 +76,10 @@ impl FromStr for Choice {
             Some("fill") => Ok(Self::Fill(number(1)?, number(2)?)),
             Some("nmi") => Ok(Self::Nmi(number(1)?, number(2)?)),
             Some("effect") => Ok(Self::Effect(number(1)?, number(2)?)),
+            Some("preempt") => Ok(Self::Preempt(number(1)?)),
+            Some("host") => Ok(Self::Host(number(1)?)),
+            Some("refuse") => Ok(Self::Refuse),
+            Some("stop") => Ok(Self::Stop),
             Some("early") => Ok(Self::Early),
             _ => Err(format!("`{text}` is no choice")),
         }
@@ -112,6 +136,10 @@ mod tests {
             Choice::Fill(4, 5),
             Choice::Nmi(6, 7),
             Choice::Effect(8, 9),
+            Choice::Preempt(10),
+            Choice::Host(11),
+            Choice::Refuse,
+            Choice::Stop,
             Choice::Early,
         ];
         for choice in all {

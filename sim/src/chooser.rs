@@ -20,6 +20,10 @@ pub(crate) struct Options {
     pub active: u16,
     /// CPUs that have issued something that is yet to take effect.
     pub effect: u16,
+    /// vCPUs that can be preempted.
+    pub preempt: u16,
+    /// vCPUs that are off their CPUs.
+    pub host: u16,
     /// How many pages there are to translate.
     pub pages: u8,
 }
@@ -63,13 +67,13 @@ impl Chooser {
         }
     }
 
-    /// Whether an interrupt that was sent too soon arrives too early.
-    pub(crate) fn early(&mut self, point: Point) -> bool {
+    /// Whether the chance `choice` is taken at `point`.
+    pub(crate) fn toss(&mut self, point: Point, choice: Choice) -> bool {
         match self {
-            Self::Random(swarm) => swarm.rng.chance(1, 2),
+            Self::Random(swarm) => swarm.toss(choice),
             Self::Replay(replay) => {
                 let choices = replay.schedule.get(&point);
-                choices.is_some_and(|choices| choices.contains(&Choice::Early))
+                choices.is_some_and(|choices| choices.contains(&choice))
             }
         }
     }
@@ -85,7 +89,7 @@ pub(crate) struct Replay {
 impl Replay {
     fn choose(&mut self, point: Point) -> Option<Choice> {
         let choices = self.schedule.get_mut(&point)?;
-        let next = choices.iter().position(|choice| *choice != Choice::Early)?;
+        let next = choices.iter().position(|choice| !choice.is_chance())?;
         Some(choices.remove(next))
     }
 }
@@ -97,8 +101,11 @@ pub(crate) struct Swarm {
     rng: Rng,
     /// Of 64 points, how many are used.
     rate: u32,
-    /// Weights of run, drain, deliver, fill, NMI, effect.
-    weights: [u32; 6],
+    /// Weights of run, drain, deliver, fill, NMI, effect, preempt, host.
+    weights: [u32; 8],
+    /// Of 16 chances that the hypervisor refuses or stops, how many it takes.
+    refuse: u32,
+    stop: u32,
     /// One in so many points stalls a CPU; 0 is never.
     stall: u32,
     /// One in so many points of a CPU with buffered stores stalls it; 0 is never.
@@ -126,6 +133,8 @@ pub(crate) struct Swarm {
 impl Swarm {
     fn new(seed: u64, hot: Option<[u8; 3]>) -> Self {
         let mut rng = Rng::new(seed, 1);
+        // A generator of its own: what is drawn without a hypervisor stays the same.
+        let mut virtual_rng = Rng::new(seed, 50);
         let rate = rng.pick(&[2, 4, 8, 16, 32]);
         let weights = [
             rng.pick(&[1, 4, 8, 16]),
@@ -134,6 +143,8 @@ impl Swarm {
             rng.pick(&[1, 4, 16]),
             rng.pick(&[0, 1, 4]),
             rng.pick(&[0, 1, 4, 16]),
+            virtual_rng.pick(&[0, 1, 2, 8]),
+            virtual_rng.pick(&[1, 4, 16]),
         ];
         let stall = rng.pick(&[0, 0, 64, 256, 1024]);
         let stall_buffered = rng.pick(&[0, 0, 6, 24]);
@@ -146,6 +157,8 @@ impl Swarm {
             rng,
             rate,
             weights,
+            refuse: virtual_rng.pick(&[0, 0, 1, 8]),
+            stop: virtual_rng.pick(&[0, 4, 12]),
             stall,
             stall_buffered,
             freeze,
@@ -177,6 +190,15 @@ impl Swarm {
         }
         self.used = self.rng.below(64) < self.rate;
         !self.used
+    }
+
+    fn toss(&mut self, choice: Choice) -> bool {
+        let times = match choice {
+            Choice::Refuse => self.refuse,
+            Choice::Stop => self.stop,
+            _ => 8,
+        };
+        self.rng.chance(times, 16)
     }
 
     fn stall(&mut self, cpu: u8, most: u32) {
@@ -246,21 +268,23 @@ impl Swarm {
             options.active,
             options.active,
             options.effect,
+            options.preempt,
+            options.host,
         ];
         // Where no CPU can run, what must happen some time happens now.
         let stuck = must && options.runnable == 0;
         let weights = &self.weights;
         let weight = |kind: usize| match kind {
             _ if masks[kind] == 0 => 0,
-            1 | 2 | 5 if stuck => weights[kind].max(1),
+            1 | 2 | 5 | 7 if stuck => weights[kind].max(1),
             _ => weights[kind],
         };
-        let total: u32 = (0..6).map(weight).sum();
+        let total: u32 = (0..8).map(weight).sum();
         if total == 0 {
             return None;
         }
         let mut left = self.rng.below(total);
-        let kind = (0..6).find(|kind| {
+        let kind = (0..8).find(|kind| {
             let own = weight(*kind);
             let found = left < own;
             left = left.wrapping_sub(own);
@@ -273,7 +297,9 @@ impl Swarm {
             2 => Choice::Deliver(cpu),
             3 => Choice::Fill(cpu, self.page(options)),
             4 => Choice::Nmi(cpu, self.page(options)),
-            _ => Choice::Effect(cpu, self.rng.below(16) as u8),
+            5 => Choice::Effect(cpu, self.rng.below(16) as u8),
+            6 => Choice::Preempt(cpu),
+            _ => Choice::Host(cpu),
         })
     }
 }

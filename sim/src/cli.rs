@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use shootdown::{coverage::Branch, variant::Broken};
 use shootdown_sim::{
     BackendKind,
-    campaign::{Plan, Summary, campaign, never_taken},
+    campaign::{Plan, Summary, campaign, never_happened, never_taken},
     hunt::{Bag, LIMIT, SEEDS, hunt},
     replay, run as run_spec,
     shrink::shrink,
@@ -31,7 +31,7 @@ struct Options {
 enum Task {
     /// Counts, for each broken variant, the runs until it is caught; prints a table.
     Hunt {
-        /// The flusher: ipi, concurrent_ipi or broadcast.
+        /// The flusher: ipi, concurrent_ipi, invlpgb, kvm_pv, hyperv, broadcast, local or active_cpu.
         #[arg(long, value_parser = backend)]
         backend: BackendKind,
         /// Only this variant.
@@ -57,10 +57,10 @@ enum Task {
 
 #[derive(Debug, Args)]
 struct Runs {
-    /// The flusher: ipi, concurrent_ipi or broadcast.
+    /// The flusher: ipi, concurrent_ipi, invlpgb, kvm_pv, hyperv, broadcast, local or active_cpu.
     #[arg(long, value_parser = backend, default_value = "concurrent_ipi")]
     backend: BackendKind,
-    /// How many CPUs; 2 to 8, by the seed, if not given.
+    /// How many CPUs; 2 to 8, or to 16 for invlpgb, by the seed, if not given.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=16))]
     cpus: Option<u8>,
     /// The first seed.
@@ -156,8 +156,9 @@ fn run_many(options: &Runs) -> bool {
     }
     // A few runs can't be held to have done everything.
     let missing = never_taken(plan.backend, &summary.coverage);
-    if !missing.is_empty() && plan.broken.is_none() {
-        println!("\nNever taken: {missing:?}");
+    let idle = never_happened(plan.backend, &summary.tally);
+    if (!missing.is_empty() || !idle.is_empty()) && plan.broken.is_none() {
+        println!("\nNever taken: {missing:?}, never happened: {idle:?}");
         return plan.runs < 1000;
     }
     true

@@ -21,6 +21,7 @@
 pub mod campaign;
 mod choice;
 mod chooser;
+mod guest;
 pub mod hunt;
 mod machine;
 mod platform;

@@ -13,7 +13,18 @@ pub enum Caught {
     Loom(&'static str),
 }
 
-const X86: &[BackendKind] = &[BackendKind::Ipi, BackendKind::ConcurrentIpi];
+const X86: &[BackendKind] = &[
+    BackendKind::Ipi,
+    BackendKind::ConcurrentIpi,
+    BackendKind::Kvm,
+    BackendKind::HyperV,
+];
+/// Where the schedule that it takes is not drowned by preemptions.
+const INTERRUPTS: &[BackendKind] = &[BackendKind::Ipi, BackendKind::ConcurrentIpi];
+const KVM: &[BackendKind] = &[BackendKind::Kvm];
+const HYPERV: &[BackendKind] = &[BackendKind::HyperV];
+/// Those that reach CPUs without an interrupt.
+const CARRIERS: &[BackendKind] = &[BackendKind::Kvm, BackendKind::HyperV];
 const ARM: &[BackendKind] = &[
     BackendKind::Broadcast,
     BackendKind::ActiveCpu,
@@ -21,6 +32,7 @@ const ARM: &[BackendKind] = &[
 ];
 const SPARING: &[BackendKind] = &[BackendKind::ActiveCpu, BackendKind::Local];
 const LOCAL: &[BackendKind] = &[BackendKind::Local];
+const INVLPGB: &[BackendKind] = &[BackendKind::Invlpgb];
 /// Those that spare CPUs first: the replay is one of theirs.
 const LOCAL_FIRST: &[BackendKind] = &[
     BackendKind::Local,
@@ -48,7 +60,7 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::AckBeforeCr3, Simulator(X86)),
     (Broken::MaskClearedEarly, Simulator(X86)),
     (Broken::TrimLoaded, Simulator(X86)),
-    (Broken::TrimPostedLate, Simulator(X86)),
+    (Broken::TrimPostedLate, Simulator(INTERRUPTS)),
     (Broken::LazySkippedFreed, Simulator(X86)),
     (Broken::LazyStays, Simulator(X86)),
     (Broken::LazyLeaveNoCompare, Simulator(X86)),
@@ -62,7 +74,7 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::KernelSkipsIdle, Simulator(X86)),
     (Broken::PartialNotContiguous, Simulator(X86)),
     (Broken::RingTagIgnored, Simulator(X86)),
-    (Broken::RingUnclaimed, Simulator(X86)),
+    (Broken::RingUnclaimed, Simulator(INTERRUPTS)),
     (Broken::PcidSlotKept, Simulator(X86)),
     (Broken::NmiDuringSwitch, Simulator(X86)),
     (Broken::RangeShort, Simulator(ALL)),
@@ -73,6 +85,14 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::RetireTrimKept, Simulator(X86)),
     (Broken::BatchLastOnly, Simulator(X86)),
     (Broken::NoWait, Simulator(X86)),
+    (Broken::PreemptedPlainStore, Simulator(KVM)),
+    (Broken::PreemptedSkippedUnmarked, Simulator(KVM)),
+    (Broken::PreemptedResultIgnored, Simulator(KVM)),
+    (Broken::WaitAsPosted, Simulator(KVM)),
+    (Broken::ElidedAdvances, Simulator(CARRIERS)),
+    (Broken::HypervNonExWide, Simulator(HYPERV)),
+    (Broken::HypervListLong, Simulator(HYPERV)),
+    (Broken::HypervRepsNotResumed, Simulator(HYPERV)),
     (Broken::NoDsbBefore, Simulator(ARM)),
     (Broken::NoDsbAfter, Simulator(ARM)),
     (Broken::DsbWrongDomain, Simulator(ARM)),
@@ -94,6 +114,16 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::CountedOutEarly, Simulator(LOCAL)),
     (Broken::WrongLevelHint, Simulator(ARM)),
     (Broken::TlbiWrongAsid, Simulator(ARM)),
+    (Broken::InvlpgbShort, Simulator(INVLPGB)),
+    (Broken::NoFenceBeforeInvlpgb, Simulator(INVLPGB)),
+    (Broken::NoTlbsync, Simulator(INVLPGB)),
+    (Broken::TlbsyncElsewhere, Simulator(INVLPGB)),
+    (Broken::PcidReusedEarly, Simulator(INVLPGB)),
+    (Broken::PcidAliased, Simulator(INVLPGB)),
+    (Broken::PcidReleasedEarly, Simulator(INVLPGB)),
+    (Broken::TransitionClearedEarly, Simulator(INVLPGB)),
+    (Broken::TransitionNotBroadcast, Simulator(INVLPGB)),
+    (Broken::PromotionSkipsSwitching, Simulator(INVLPGB)),
     (Broken::ActiveReadEarly, Simulator(ACTIVE_CPU)),
     (Broken::CnpIgnored, Simulator(LOCAL_FIRST)),
     (Broken::GenerationsWrap, Simulator(ARM)),

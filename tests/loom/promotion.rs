@@ -5,7 +5,7 @@ use shootdown::{TlbFlusher, variant::Broken};
 use crate::{
     broadcast::{Effect, config},
     cpu::Before,
-    explore::{STALE, Scenario, unless_retired},
+    explore::{STALE, Scenario, unless_refused},
     machine::{self, Machine, boot, on, start},
     page::Page,
 };
@@ -194,7 +194,7 @@ fn visit_with_the_global_pcid_left_out() {
 const RETIRE: Scenario = Scenario::full(|| {
     let machine = machine(2, Effect::Early);
     let cpu1 = start(1, || {
-        unless_retired(|| promote(machine::machine()));
+        unless_refused(|| promote(machine::machine()));
     });
     machine.tlb.retire(machine.a()).unwrap();
     cpu1.join().unwrap();

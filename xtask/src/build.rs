@@ -22,6 +22,7 @@ pub fn kernel(kernel: &Kernel, break_flush: bool) -> Result<PathBuf, Failure> {
         arch,
         backend,
         package,
+        ..
     } = kernel;
     let features = if break_flush {
         " --features break-flush"

@@ -12,6 +12,7 @@ use crate::install::{self, Needs};
 use crate::progress::Progress;
 use crate::tool::LAST_LINES;
 use models::Models;
+use qemu_test_runner::ended::Ended;
 use qemu_test_runner::process::{self, Finished, Group, last_lines};
 use std::hash::{BuildHasher, RandomState};
 use std::process::ExitCode;
@@ -108,6 +109,13 @@ fn run_step(step: &Step, label: &str) -> Outcome {
         };
         format!("{reason}\n  command: {}\n{said}", tool.line())
     };
+    if let Some(status) = step.skip_status
+        && finished.ended == Ended::Status(status.into())
+    {
+        let reason = finished.stdout.lines().last().unwrap_or("no reason given");
+        let reason = reason.strip_prefix("skipped: ").unwrap_or(reason);
+        return Outcome::skipped(reason.to_string());
+    }
     match step.counting {
         Counting::Tests => libtest::outcome(&finished, details),
         Counting::Step if !finished.succeeded() => {

@@ -1,6 +1,7 @@
 //! `cargo xtask demo`.
 
-mod counts;
+pub mod counts;
+mod phases;
 mod table;
 mod verdict;
 
@@ -27,7 +28,8 @@ pub struct Options {
     /// Number of CPUs.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: u32,
-    /// Skip the invalidation instruction: succeeds only if every kernel notices stale reads.
+    /// Skip the invalidation instructions, and where a kernel has several also each alone: succeeds only if every kernel
+    /// notices stale reads.
     #[arg(long)]
     break_flush: bool,
     /// Print one JSON object per kernel and line, and nothing else.
@@ -44,17 +46,30 @@ pub fn run(options: &Options) -> Result<ExitCode, Failure> {
     install::install(&Needs::to_boot_kernels(kernels.iter().copied()))?;
     let mut rows = Vec::new();
     for kernel in kernels {
-        let row = boot(kernel, options)?;
-        if let Err(reason) = &row.verdict {
-            eprintln!("{} {}: {reason}", kernel.arch, kernel.backend);
+        let (as_it_is, broken) = ([None], kernel.breaks.iter().copied().map(Some));
+        let boots: Vec<_> = if options.break_flush {
+            broken.collect()
+        } else {
+            as_it_is.into()
+        };
+        for broken in boots {
+            let row = boot(kernel, options, broken)?;
+            if let Err(reason) = &row.verdict {
+                eprintln!("{}: {reason}", row.name());
+            }
+            if let (true, Some(counts)) = (options.json, &row.counts) {
+                println!("{}", counts.line);
+            }
+            rows.push(row);
         }
-        if let (true, Some(counts)) = (options.json, &row.counts) {
-            println!("{}", counts.line);
-        }
-        rows.push(row);
     }
     if !options.json {
         println!("{}", table::render(&rows));
+        for row in &rows {
+            if let Some(phases) = phases::render(row) {
+                println!("\n{phases}");
+            }
+        }
         println!("{}", table::conclusion(&rows, options.break_flush));
     }
     let failed = rows.iter().any(|row| row.verdict.is_err());
@@ -65,10 +80,14 @@ pub fn run(options: &Options) -> Result<ExitCode, Failure> {
     })
 }
 
-fn boot(kernel: &'static Kernel, options: &Options) -> Result<Row, Failure> {
-    let elf = build::kernel(kernel, options.break_flush)?;
+fn boot(
+    kernel: &'static Kernel,
+    options: &Options,
+    broken: Option<&'static str>,
+) -> Result<Row, Failure> {
+    let elf = build::kernel(kernel, broken.is_some())?;
     let machine = kernel.machine(options.cpus);
-    let words = kernel.words(options.cpus, options.break_flush);
+    let words = kernel.words(options.cpus, broken);
     let mut progress = Progress::begin(format!(
         "booting {} {} on {} CPUs",
         kernel.arch, kernel.backend, options.cpus
@@ -82,9 +101,15 @@ fn boot(kernel: &'static Kernel, options: &Options) -> Result<Row, Failure> {
     );
     progress.end();
     let finished = finished?;
-    let counts = counts::find(kernel, options.cpus, &finished.stdout);
+    let counts =
+        counts::find(kernel, options.cpus, &finished.stdout).and_then(|counts| {
+            match counts.numbers.idle_guest().filter(|_| kernel.guest) {
+                Some(reason) => Err(reason),
+                None => Ok(counts),
+            }
+        });
     let report = Report::of(kernel.arch, finished.ended);
-    let verdict = verdict::judge(report, &counts, options.break_flush).map_err(|reason| {
+    let verdict = verdict::judge(report, &counts, broken).map_err(|reason| {
         let line = machine.shell_line(&elf, &words);
         format!(
             "{reason}\n  booted with: {line}\n  its last output:\n{}",
@@ -93,6 +118,7 @@ fn boot(kernel: &'static Kernel, options: &Options) -> Result<Row, Failure> {
     });
     Ok(Row {
         kernel,
+        broken,
         counts: counts.ok(),
         report,
         verdict,

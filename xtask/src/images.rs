@@ -32,7 +32,7 @@ pub fn run(options: &Options) -> Result<ExitCode, Failure> {
         let elf = build::kernel(kernel, false)?;
         let image = directory.join(format!("{}.elf", kernel.name()));
         std::fs::copy(&elf, &image).map_err(Failure::file(&image))?;
-        let words = kernel.words(options.cpus, false);
+        let words = kernel.words(options.cpus, None);
         println!(
             "{}\n  {}",
             image.display(),

@@ -13,10 +13,17 @@ pub struct Kernel {
     pub backend: &'static str,
     /// The package it is in.
     pub package: &'static str,
+    /// The ways to break its flush, as words of its command line.
+    pub breaks: &'static [&'static str],
+    /// Whether it is a guest of a hypervisor, which it plays itself where there is none.
+    pub guest: bool,
 }
 
 const X86_64: &str = "shootdown-examples-x86_64";
 const AARCH64: &str = "shootdown-examples-aarch64";
+
+/// All invalidation instructions are skipped.
+const BREAK_ALL: &[&str] = &["break-flush"];
 
 /// Every kernel, in the order they are shown.
 pub const KERNELS: &[Kernel] = &[
@@ -24,21 +31,50 @@ pub const KERNELS: &[Kernel] = &[
         arch: Arch::X86_64,
         backend: "ipi",
         package: X86_64,
+        breaks: BREAK_ALL,
+        guest: false,
     },
     Kernel {
         arch: Arch::X86_64,
         backend: "concurrent_ipi",
         package: X86_64,
+        breaks: BREAK_ALL,
+        guest: false,
+    },
+    Kernel {
+        arch: Arch::X86_64,
+        backend: "invlpgb",
+        package: X86_64,
+        breaks: &["break-flush", "break-flush=invlpgb", "break-flush=tlbsync"],
+        guest: false,
+    },
+    Kernel {
+        arch: Arch::X86_64,
+        backend: "kvm_pv",
+        package: X86_64,
+        breaks: BREAK_ALL,
+        guest: true,
+    },
+    Kernel {
+        arch: Arch::X86_64,
+        backend: "hyperv",
+        package: X86_64,
+        breaks: BREAK_ALL,
+        guest: true,
     },
     Kernel {
         arch: Arch::Aarch64,
         backend: "broadcast",
         package: AARCH64,
+        breaks: BREAK_ALL,
+        guest: false,
     },
     Kernel {
         arch: Arch::Aarch64,
         backend: "local",
         package: AARCH64,
+        breaks: BREAK_ALL,
+        guest: false,
     },
 ];
 
@@ -59,17 +95,15 @@ impl Kernel {
         }
     }
 
-    /// The words of its command line.
-    pub fn words(&self, cpus: u32, break_flush: bool) -> Vec<String> {
+    /// The words of its command line; `broken` is one of its `breaks`.
+    pub fn words(&self, cpus: u32, broken: Option<&str>) -> Vec<String> {
         let mut words = Vec::new();
         if self.arch == Arch::Aarch64 {
             // Over semihosting the first word is the program's name.
             words.push(self.backend.to_string());
         }
         words.push(format!("cpus={cpus}"));
-        if break_flush {
-            words.push("break-flush".into());
-        }
+        words.extend(broken.map(String::from));
         words
     }
 }
@@ -97,6 +131,14 @@ pub fn select(arch: Option<Arch>, backend: Option<&str>) -> Result<Vec<&'static 
     Ok(selected)
 }
 
+/// The kernel of a backend.
+///
+/// # Errors
+/// If there is none.
+pub fn named(backend: &str) -> Result<&'static Kernel, Failure> {
+    select(None, Some(backend)).map(|kernels| kernels[0])
+}
+
 #[cfg(test)]
 mod tests {
     use super::{KERNELS, select};
@@ -107,6 +149,13 @@ mod tests {
     fn names_are_unique() {
         let names: HashSet<_> = KERNELS.iter().map(super::Kernel::name).collect();
         assert_eq!(names.len(), KERNELS.len());
+    }
+
+    #[test]
+    fn every_flush_can_be_broken() {
+        for kernel in KERNELS {
+            assert!(kernel.breaks.contains(&"break-flush"), "{}", kernel.name());
+        }
     }
 
     #[test]
@@ -121,7 +170,8 @@ mod tests {
     #[test]
     fn each_architecture_has_its_command_line() {
         let words = |arch, backend| {
-            select(Some(arch), Some(backend)).map(|kernels| kernels[0].words(3, true))
+            select(Some(arch), Some(backend))
+                .map(|kernels| kernels[0].words(3, Some("break-flush")))
         };
         assert_eq!(
             words(Arch::X86_64, "ipi").ok(),

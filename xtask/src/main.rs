@@ -7,6 +7,7 @@ mod failure;
 mod images;
 mod install;
 mod kernels;
+mod kvm;
 mod progress;
 mod project;
 mod sim;
@@ -33,6 +34,8 @@ enum Task {
     Sim(sim::Options),
     /// Checks everything: format, lints, documentation, tests on the host and on the target.
     Test(check::Options),
+    /// Runs the paravirtual kernels as guests of a real KVM, emulated where there is none.
+    TestKvm(kvm::Options),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Task::Images(options) => images::run(&options),
         Task::Sim(options) => sim::run(&options),
         Task::Test(options) => check::run(&options),
+        Task::TestKvm(options) => kvm::run(&options),
     };
     match outcome {
         Ok(code) => code,

@@ -4,13 +4,14 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::project;
 use qemu_test_runner::process::{self, Finished, Group};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 /// How much of a failed tool's output is shown.
 pub const LAST_LINES: usize = 40;
 
-/// A tool to run at the root of the project.
+/// A tool to run, at the root of the project unless told otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tool {
     /// Its name.
@@ -21,6 +22,8 @@ pub struct Tool {
     pub environment: Vec<(String, String)>,
     /// How long it may take.
     pub limit: Duration,
+    /// Where it runs.
+    pub directory: PathBuf,
 }
 
 impl Tool {
@@ -33,6 +36,15 @@ impl Tool {
             arguments: words.collect(),
             environment: Vec::new(),
             limit,
+            directory: project::root().into(),
+        }
+    }
+
+    /// Runs it elsewhere.
+    pub fn within(self, directory: &Path) -> Self {
+        Tool {
+            directory: directory.into(),
+            ..self
         }
     }
 
@@ -64,7 +76,7 @@ impl Tool {
     /// If it can't be started.
     pub fn run(&self, group: Group, progress: &mut Progress) -> Result<Finished, Failure> {
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).current_dir(project::root());
+        command.args(&self.arguments).current_dir(&self.directory);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         Ok(process::run(
             &mut command,
@@ -99,7 +111,7 @@ impl Tool {
     /// Runs it without progress; what it wrote to standard output, if it is there and succeeds.
     pub fn quiet_output(&self) -> Option<String> {
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).current_dir(project::root());
+        command.args(&self.arguments).current_dir(&self.directory);
         let finished = process::run(&mut command, self.limit, Group::Shared, &mut |_| {}).ok()?;
         finished.succeeded().then_some(finished.stdout)
     }

@@ -1,6 +1,6 @@
 //! [`Any`]: a courier chosen at start-up.
 
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use super::Courier;
 use crate::x86_64::{
@@ -12,6 +12,7 @@ use crate::x86_64::{
 #[derive(Debug)]
 pub struct Any {
     kind: AtomicU8,
+    configured: AtomicBool,
     broadcast: Home,
 }
 
@@ -36,6 +37,7 @@ pub enum CourierKind {
 unsafe impl Courier for Any {
     const INITIAL: Self = Self {
         kind: AtomicU8::new(UNDECIDED),
+        configured: AtomicBool::new(false),
         broadcast: Home::new(),
     };
 
@@ -58,7 +60,7 @@ unsafe impl Courier for Any {
 
     fn configure(&self, config: &Config) {
         if self.kind.load(Relaxed) == UNDECIDED {
-            self.choose(if config.features().invlpgb.is_some() {
+            self.set(if config.features().invlpgb.is_some() {
                 CourierKind::Invlpgb
             } else {
                 CourierKind::Concurrent
@@ -67,6 +69,7 @@ unsafe impl Courier for Any {
         if let Some(broadcast) = self.broadcast() {
             broadcast.configure(config);
         }
+        self.configured.store(true, Relaxed);
     }
 }
 
@@ -80,8 +83,24 @@ impl Any {
         }
     }
 
-    /// Chooses. Serial and concurrent serve the same protocol, so they may even be exchanged while CPUs are online.
-    pub(in crate::x86_64) fn choose(&self, kind: CourierKind) {
+    /// Chooses, before `init`. The two that interrupt serve the same protocol, so they may be exchanged for each other even
+    /// while CPUs are online.
+    ///
+    /// # Panics
+    ///
+    /// If the choice comes after `init` and either the old or the new courier broadcasts: spaces might have global
+    /// PCIDs, or CPUs their own.
+    pub fn choose(&self, kind: CourierKind) {
+        let broadcasts = |kind| kind == CourierKind::Invlpgb;
+        let interrupts_only = !broadcasts(kind) && !broadcasts(self.kind());
+        assert!(
+            interrupts_only || !self.configured.load(Relaxed),
+            "shootdown: {kind:?} was chosen after `init`: choose before it"
+        );
+        self.set(kind);
+    }
+
+    fn set(&self, kind: CourierKind) {
         self.kind.store(kind as u8, Relaxed);
     }
 }

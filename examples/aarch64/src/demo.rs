@@ -26,6 +26,9 @@ pub fn demo<M: Policy>(
     boot::init_cpu(0);
     let line = CommandLine::read(backend);
     let options = Options::parse(line.as_str()).unwrap_or_else(|error| refuse(backend, error));
+    if options.skipped.is_some() {
+        refuse(backend, "there is no such instruction to skip");
+    }
     // Before anything is asked of the firmware, which at EL2 is not where this kernel looks for it.
     tlb.init(platform::config())
         .unwrap_or_else(|error| refuse(backend, error));

@@ -44,6 +44,8 @@ seen! {
     elided,
     /// Those that all CPUs took part in.
     remote,
+    /// Interrupts sent, one a CPU that had to flush.
+    ipis_sent,
     /// Invalidation instructions that were broadcast.
     broadcasts,
     /// Loads of a process that first dropped its old entries: stale-bit flushes.
@@ -69,6 +71,7 @@ impl Seen {
             local: counters.local - counters.elided_unused,
             elided: counters.elided_unused,
             remote: counters.remote,
+            ipis_sent: counters.ipis_sent,
             broadcasts: counters.broadcasts,
             late: counters.switches_flushed,
             local_tables: counters.local_tables,

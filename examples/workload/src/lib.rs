@@ -5,8 +5,10 @@
 pub mod barrier;
 pub mod canary;
 pub mod class;
+pub mod crowd;
 pub mod machine;
 pub mod options;
+pub mod phase;
 mod place;
 mod process;
 pub mod report;
@@ -19,7 +21,9 @@ mod worker;
 
 pub use barrier::Barrier;
 pub use class::{Class, Classes};
+pub use crowd::{Crowd, Session};
 pub use machine::{Fault, Frame, Machine, MapError, PageTables};
-pub use options::Options;
+pub use options::{Options, Skipped};
+pub use phase::{Phase, Phases};
 pub use report::Report;
 pub use run::{Outcome, run, run_with_processes};

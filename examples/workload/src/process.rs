@@ -23,7 +23,7 @@ const RUNNING: usize = 8;
 /// As many again sleep.
 const SINGLE: usize = 2 * RUNNING;
 const MANY: usize = 8;
-const PAGES: usize = 8;
+pub(crate) const PAGES: usize = 8;
 /// Every process comes back to the CPUs that it left.
 const ROUNDS: usize = 3 * RUNNING;
 const STEPS: u32 = 24;
@@ -31,7 +31,7 @@ const STEPS: u32 = 24;
 type Cpu<'a, M, const T: usize> = Worker<'a, M, T, PAGES>;
 
 /// What the phases of all classes share.
-struct Phase<'a, M: Machine> {
+pub(crate) struct Phase<'a, M: Machine> {
     machine: &'a M,
     epochs: &'a Epochs,
     tally: &'a Tally,
@@ -43,14 +43,7 @@ struct Phase<'a, M: Machine> {
 /// Runs the classes one after the other: one thread, two, many.
 pub fn run<M: Machine>(machine: &M, epochs: &Epochs, tally: &Tally, seed: u64) -> [Class; 3] {
     let measure = |name, work: fn(&Phase<'_, M>)| {
-        let phase = Phase {
-            machine,
-            epochs,
-            tally,
-            seed,
-            tables_freed: AtomicU64::new(0),
-            first_loads: AtomicU64::new(0),
-        };
+        let phase = Phase::new(machine, epochs, tally, seed);
         let before = Seen::now(machine.tlb(), tally);
         work(&phase);
         Class {
@@ -155,8 +148,19 @@ fn threaded<M: Machine, const T: usize>(phase: &Phase<'_, M>, nap: bool) {
     places[0].retire(phase.machine);
 }
 
-impl<M: Machine> Phase<'_, M> {
-    fn shared<'s, const T: usize>(
+impl<'a, M: Machine> Phase<'a, M> {
+    pub(crate) fn new(machine: &'a M, epochs: &'a Epochs, tally: &'a Tally, seed: u64) -> Self {
+        Self {
+            machine,
+            epochs,
+            tally,
+            seed,
+            tables_freed: AtomicU64::new(0),
+            first_loads: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn shared<'s, const T: usize>(
         &'s self,
         places: &'s [Place<M, T, PAGES>],
     ) -> Shared<'s, M, T, PAGES> {
@@ -169,7 +173,12 @@ impl<M: Machine> Phase<'_, M> {
     }
 
     /// Notes that a thread goes on on the worker's CPU.
-    fn take_over<const T: usize>(&self, worker: &Cpu<'_, M, T>, place: usize, thread: usize) {
+    pub(crate) fn take_over<const T: usize>(
+        &self,
+        worker: &Cpu<'_, M, T>,
+        place: usize,
+        thread: usize,
+    ) {
         let here = &worker.shared.places[place].threads[thread];
         let last = here.last_cpu.lock().replace(worker.cpu);
         if last.is_some_and(|last| last != worker.cpu) {
@@ -185,7 +194,7 @@ impl<M: Machine> Phase<'_, M> {
 }
 
 /// Something that needs a flush, of a page of a thread of the loaded space.
-fn step<M: Machine, const T: usize>(
+pub(crate) fn step<M: Machine, const T: usize>(
     phase: &Phase<'_, M>,
     cpu: &mut Cpu<'_, M, T>,
     place: usize,

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::phase::Phase;
+
 /// The numbers of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -27,6 +29,8 @@ pub struct Report {
     pub ipis_sent: u64,
     /// Interrupts spared: the CPU was lazy, had another space loaded, or had one coming.
     pub ipis_elided: u64,
+    /// Those of them that were spared since the hypervisor flushes the CPU.
+    pub by_host: u64,
     /// Flushes the hardware broadcast.
     pub broadcasts: u64,
     /// Flushes of this CPU alone.
@@ -36,7 +40,7 @@ pub struct Report {
 }
 
 impl Report {
-    fn numbers(&self) -> [(&'static str, u64, &'static str); 12] {
+    fn numbers(&self) -> [(&'static str, u64, &'static str); 13] {
         [
             ("cpus", self.cpus, "CPUs that took part"),
             (
@@ -72,6 +76,11 @@ impl Report {
                 "interrupts spared: the CPU was lazy, elsewhere, or had one coming",
             ),
             (
+                "by_host",
+                self.by_host,
+                "those of them that were left to the hypervisor",
+            ),
+            (
                 "broadcasts",
                 self.broadcasts,
                 "flushes that the hardware broadcast",
@@ -90,7 +99,13 @@ impl Report {
     /// As one JSON object on one line.
     #[must_use]
     pub const fn json(&self) -> Json<'_> {
-        Json(self)
+        self.json_with(&[])
+    }
+
+    /// As [`json`](Self::json), with the phases that the run began with, if any.
+    #[must_use]
+    pub const fn json_with<'a>(&'a self, phases: &'a [Phase]) -> Json<'a> {
+        Json(self, phases)
     }
 }
 
@@ -110,7 +125,7 @@ impl fmt::Display for Table<'_> {
 
 /// Prints a [`Report`] as a JSON object.
 #[derive(Clone, Copy, Debug)]
-pub struct Json<'a>(&'a Report);
+pub struct Json<'a>(&'a Report, &'a [Phase]);
 
 impl fmt::Display for Json<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,7 +137,11 @@ impl fmt::Display for Json<'_> {
         for (name, value, _) in self.0.numbers() {
             write!(f, r#","{name}":{value}"#)?;
         }
-        f.write_str("}")
+        for (index, phase) in self.1.iter().enumerate() {
+            f.write_str(if index == 0 { r#","phases":["# } else { "," })?;
+            phase.json(f)?;
+        }
+        f.write_str(if self.1.is_empty() { "}" } else { "]}" })
     }
 }
 
@@ -146,7 +165,7 @@ mod tests {
         assert_eq!(
             report.json().to_string(),
             "{\"arch\":\"x86_64\",\"backend\":\"ipi\",\"cpus\":4,\"flushes\":5,\"remote\":0,\"pages\":0,\"reads\":0,\
-             \"migrations\":0,\"stale\":0,\"ipis_sent\":0,\"ipis_elided\":0,\"broadcasts\":0,\"local\":0,\"full\":6}"
+             \"migrations\":0,\"stale\":0,\"ipis_sent\":0,\"ipis_elided\":0,\"by_host\":0,\"broadcasts\":0,\"local\":0,\"full\":6}"
         );
     }
 
@@ -158,7 +177,7 @@ mod tests {
         }
         .table()
         .to_string();
-        assert_eq!(table.lines().count(), 13);
+        assert_eq!(table.lines().count(), 14);
         assert!(
             table
                 .lines()

@@ -41,7 +41,12 @@ pub fn run_with_processes<M: Machine>(
     (outcome(machine, backend, &tally), classes)
 }
 
-fn run_rounds<M: Machine>(machine: &M, epochs: &Epochs, tally: &Tally, options: &Options) {
+pub(crate) fn run_rounds<M: Machine>(
+    machine: &M,
+    epochs: &Epochs,
+    tally: &Tally,
+    options: &Options,
+) {
     for round in 0..options.rounds {
         let seed = options.seed.wrapping_add(u64::from(round) << 32);
         reuse::run(machine, epochs, tally, seed);
@@ -49,7 +54,7 @@ fn run_rounds<M: Machine>(machine: &M, epochs: &Epochs, tally: &Tally, options: 
     }
 }
 
-fn outcome<M: Machine>(machine: &M, backend: &'static str, tally: &Tally) -> Outcome {
+pub(crate) fn outcome<M: Machine>(machine: &M, backend: &'static str, tally: &Tally) -> Outcome {
     let counters = machine.tlb().counters();
     let report = Report {
         arch: M::ARCH,
@@ -63,6 +68,7 @@ fn outcome<M: Machine>(machine: &M, backend: &'static str, tally: &Tally) -> Out
         stale: tally.stale(),
         ipis_sent: counters.ipis_sent,
         ipis_elided: counters.ipis_elided(),
+        by_host: counters.elided_by_host,
         broadcasts: counters.broadcasts,
         local: counters.local,
         full: counters.full,

@@ -4,7 +4,7 @@ use core::arch::global_asm;
 
 use x86_64::instructions::port::Port;
 
-use crate::{MAX_CPUS, apic, cmdline, percpu, traps};
+use crate::{MAX_CPUS, apic, cmdline, invlpgb, percpu, traps};
 
 const STACK_SIZE: usize = 64 * 1024;
 
@@ -37,6 +37,7 @@ extern "C" fn boot_cpu_main(start_info: usize) -> ! {
     unsafe { cmdline::init(start_info) };
     apic::detect();
     apic::enable();
+    invlpgb::join();
     x86_64::instructions::interrupts::enable();
     kernel_main()
 }

@@ -1,5 +1,6 @@
 //! Boot support for small x86_64 kernels that run under QEMU: everything a kernel needs before it can use
-//! `shootdown`, and nothing that flushes a TLB.
+//! `shootdown`, and nothing that flushes a TLB, but for [`invlpgb`] and [`host`], which stand in for the CPU and for a
+//! hypervisor.
 //!
 //! A kernel names its main function with [`entry!`](crate::entry) and, unless something else defines one, its panic
 //! handler with [`panic_to_exit!`](crate::panic_to_exit). Memory is identity mapped up to 4 GiB in the first
@@ -7,20 +8,30 @@
 #![no_std]
 #![cfg(all(target_arch = "x86_64", target_os = "none"))]
 
+pub mod aim;
 pub mod apic;
 pub mod arena;
 pub mod boot;
 pub mod cmdline;
 pub mod console;
+pub mod contention;
+pub mod cost;
+pub mod crowds;
 pub mod demo;
 pub mod exit;
 pub mod frames;
 pub mod fw_cfg;
+pub mod host;
+pub mod hyperv_guest;
+mod invalid_opcode;
+pub mod invlpgb;
+pub mod kvm_guest;
 pub mod machine;
 pub mod paging;
 pub mod percpu;
 pub mod platform;
 pub mod probe;
+pub mod pv_lock;
 pub mod smp;
 pub mod traps;
 

@@ -8,6 +8,7 @@ use shootdown_workload::{Fault, Frame as WorkloadFrame, Machine, MapError, PageT
 use crate::{
     arena::PAGE,
     frames::Frame,
+    host,
     paging::{Tables, USER_WINDOW, USER_WINDOW_LEN},
     percpu, probe, smp,
 };
@@ -43,6 +44,7 @@ impl<F: TlbFlusher> Machine for Pc<F> {
     }
 
     fn relax(&self) {
+        host::disturb();
         spin_loop();
     }
 

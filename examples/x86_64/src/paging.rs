@@ -35,6 +35,11 @@ pub fn kernel_root() -> u64 {
     (&raw const boot_pml4).expose_provenance() as u64
 }
 
+/// Whether the page tables of all spaces map this address alike: by global entries only.
+pub(crate) fn is_shared(va: u64) -> bool {
+    KERNEL_SLOTS.contains(&(va >> 39 & (ENTRIES - 1)))
+}
+
 /// The page tables of one space. Dropping them gives back every frame they own.
 #[derive(Debug)]
 pub struct Tables {

@@ -4,7 +4,7 @@ use core::{arch::asm, hint::spin_loop};
 
 use shootdown::{CpuSlot, Cpus, IpiPlatform, Platform};
 
-use crate::{MAX_CPUS, apic, percpu};
+use crate::{MAX_CPUS, apic, host, percpu};
 
 /// The vector of the flush interrupt; those of further flushers follow.
 pub const FLUSH_VECTOR: u8 = 0xe0;
@@ -62,6 +62,7 @@ unsafe impl<const FLUSHER: usize> Platform for Kernel<FLUSHER> {
 
     #[inline]
     fn relax() {
+        host::disturb();
         spin_loop();
     }
 

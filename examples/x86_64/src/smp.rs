@@ -13,7 +13,7 @@ use core::{
 use spin::Mutex;
 use x86_64::instructions::{interrupts, port::Port};
 
-use crate::{MAX_CPUS, apic, fw_cfg, percpu, traps};
+use crate::{MAX_CPUS, apic, fw_cfg, invlpgb, percpu, traps};
 
 /// Where the trampoline runs; the start-up interrupt names the page.
 const TRAMPOLINE: usize = 0x8000;
@@ -88,6 +88,7 @@ extern "C" fn application_cpu_main(index: usize) -> ! {
     percpu::init(index);
     traps::load();
     apic::enable();
+    invlpgb::join();
     let takes_part = index < TAKING_PART.load(Acquire);
     ARRIVED.fetch_add(1, Release);
     if !takes_part {

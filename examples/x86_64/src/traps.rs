@@ -16,13 +16,14 @@ use x86_64::{
     },
 };
 
-use crate::{apic, percpu, probe};
+use crate::{apic, host, invalid_opcode, invlpgb, percpu, probe};
 
 global_asm!(include_str!("trap.s"));
 
 const VECTORS: usize = 256;
 const STUB_SIZE: u64 = 16;
 const NMI: u64 = 2;
+const INVALID_OPCODE: u64 = 6;
 const DOUBLE_FAULT: usize = 8;
 const PAGE_FAULT: u64 = 14;
 const FIRST_INTERRUPT: u64 = 32;
@@ -59,7 +60,7 @@ pub struct TrapFrame {
 static HANDLERS: [Once<fn()>; VECTORS] = [const { Once::new() }; VECTORS];
 
 /// Has `handler` run for `vector`, with interrupts off, and the interrupt acknowledged after it. With vector 2 it
-/// runs for NMIs, on their own stack.
+/// runs for NMIs, on their own stack; for those too by which a stand-in works.
 ///
 /// # Panics
 /// When the vector is an exception other than the NMI, the spurious one, or has a handler.
@@ -196,11 +197,18 @@ extern "C" fn trap_entry(frame: &mut TrapFrame) {
     if frame.vector == PAGE_FAULT && probe::recover(frame, Cr2::read_raw()) {
         return;
     }
+    if frame.vector == INVALID_OPCODE && invalid_opcode::emulate(frame) {
+        return;
+    }
     match frame.vector {
-        NMI => match HANDLERS[NMI as usize].get() {
-            Some(handler) => handler(),
-            None => panic!("unexpected NMI at {:#x}", frame.rip),
-        },
+        NMI => {
+            // Both must look: an NMI that two sent is one.
+            let expected = invlpgb::serve_nmi() | host::serve_nmi();
+            match HANDLERS[NMI as usize].get() {
+                Some(handler) => handler(),
+                None => assert!(expected, "unexpected NMI at {:#x}", frame.rip),
+            }
+        }
         vector if vector < FIRST_INTERRUPT => {
             panic!(
                 "unexpected exception {vector}, CR2 {:#x}, {frame:#x?}",

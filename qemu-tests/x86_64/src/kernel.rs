@@ -46,6 +46,7 @@ fn exchange<B: Backend>(
         flush.run(|| tlb.flush_kernel(request(tlb)).wait());
     });
     observed.assert_all(|_| Some(if flush == Flush::Done { NEW } else { OLD }));
+    assert!(!B::BROADCASTS || tlb.counters().ipis_sent == 0);
     tlb.retire(&space).expect("nobody uses the space");
 }
 

@@ -7,12 +7,15 @@
 
 pub mod backend;
 pub mod collect;
+pub mod emulation;
 pub mod interrupts;
 pub mod kernel;
 pub mod lazy;
 pub mod lifecycle;
 pub mod observe;
 pub mod pages;
+pub mod paravirt;
+pub mod promotion;
 pub mod race;
 pub mod refused;
 pub mod space;

@@ -6,7 +6,7 @@ use shootdown::{Space, x86_64::skip_invalidations};
 use shootdown_workload::Barrier;
 use spin::Mutex;
 use x86_kernel::{
-    MAX_CPUS,
+    MAX_CPUS, host,
     paging::{KERNEL_WINDOW, USER_WINDOW, USER_WINDOW_LEN},
     probe::{self, Fault},
     smp,
@@ -31,13 +31,19 @@ impl Flush {
         match self {
             Self::Done => flush(),
             Self::Hollow => {
-                skip_invalidations(true);
+                hollow(true);
                 flush();
-                skip_invalidations(false);
+                hollow(false);
             }
             Self::Missing => {}
         }
     }
+}
+
+/// From now on neither this kernel nor the host that it plays executes an invalidation, or they do so again.
+pub fn hollow(hollow: bool) {
+    skip_invalidations(hollow);
+    host::skip_flushes(hollow);
 }
 
 /// What an access gave.

@@ -41,5 +41,6 @@ pub fn range<B: Backend>(tlb: &B, va: u64, pages: u64, stride: Stride) -> Range 
 pub fn new_space<B: Backend>(tlb: &B) -> (Mutex<Tables>, Space) {
     let tables = Tables::new().expect("frames are left");
     let space = tlb.space(tables.root()).expect("the root is a table");
+    tlb.prepare(&space);
     (Mutex::new(tables), space)
 }

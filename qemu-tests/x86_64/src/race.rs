@@ -1,10 +1,9 @@
 //! The workloads of the example kernels, shortened.
 
-use shootdown::x86_64::skip_invalidations;
 use shootdown_workload::{Options, run};
 use x86_kernel::machine::Pc;
 
-use crate::{Backend, bring_up};
+use crate::{Backend, bring_up, observe};
 
 /// Runs both workloads for one round. If the invalidation instruction is left out (`hollow`), reads on other CPUs than
 /// the one that unmapped must notice; else none may be stale.
@@ -13,7 +12,7 @@ use crate::{Backend, bring_up};
 /// When it is otherwise.
 pub fn workloads<B: Backend>(hollow: bool) {
     let tlb = bring_up::<B>();
-    skip_invalidations(hollow);
+    observe::hollow(hollow);
     let outcome = run(
         &Pc(tlb),
         "test",
@@ -22,7 +21,7 @@ pub fn workloads<B: Backend>(hollow: bool) {
             ..Options::default()
         },
     );
-    skip_invalidations(false);
+    observe::hollow(false);
     assert!(
         outcome.report.remote > 0 && outcome.report.migrations > 0,
         "nothing was put to the test"

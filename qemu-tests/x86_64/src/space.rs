@@ -74,33 +74,36 @@ pub fn page_2m<B: Backend>(flush: Flush) {
     });
 }
 
+/// Where the ranges begin: away from what else an emulator's TLB keeps at the same place.
+const START: u64 = USER_WINDOW + 0x2_9000;
 const FEW: u64 = 33;
 const MANY: u64 = 64;
 
 /// As many pages as are still flushed one by one: first, one between, last.
 pub fn range_partial<B: Backend>(flush: Flush) {
-    let at = |page: u64| USER_WINDOW + page * 4096;
+    let at = |page: u64| START + page * 4096;
     exchange::<B>(flush, &[at(0), at(FEW / 2), at(FEW - 1)], frame, |tlb| {
-        Request::range(range(tlb, USER_WINDOW, FEW, Stride::Size4K))
+        Request::range(range(tlb, START, FEW, Stride::Size4K))
     });
     assert!(flush != Flush::Done || B::TLB.counters().full == 0);
 }
 
 /// So many that everything is flushed.
 pub fn range_full<B: Backend>(flush: Flush) {
-    let at = |page: u64| USER_WINDOW + page * 4096;
+    let at = |page: u64| START + page * 4096;
     exchange::<B>(flush, &[at(0), at(MANY / 2), at(MANY - 1)], frame, |tlb| {
-        Request::range(range(tlb, USER_WINDOW, MANY, Stride::Size4K))
+        Request::range(range(tlb, START, MANY, Stride::Size4K))
     });
     assert!(flush != Flush::Done || B::TLB.counters().full == 1);
 }
 
 /// The whole space: pages that no one range holds.
 pub fn all<B: Backend>(flush: Flush) {
+    // An emulator's TLB keeps few translations whose low page numbers agree.
     let addresses = [
-        USER_WINDOW,
-        USER_WINDOW + LARGE_PAGE,
-        USER_WINDOW + (1 << 38),
+        USER_WINDOW + 0x2_9000,
+        USER_WINDOW + LARGE_PAGE + 0x2_a000,
+        USER_WINDOW + (1 << 38) + 0x2_b000,
     ];
     exchange::<B>(flush, &addresses, frame, |_| Request::all());
 }

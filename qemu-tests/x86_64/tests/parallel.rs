@@ -12,7 +12,11 @@ fn main() -> ! {
 
 #[embedded_test::tests]
 mod tests {
-    use flush_cases::{Flush, interrupts, kernel, race, space};
+    use flush_cases::{
+        Flush,
+        backend::{Global, HyperVPv, KvmPv, Policy},
+        emulation, interrupts, kernel, paravirt, race, space,
+    };
     use shootdown::x86_64::{ConcurrentIpi, Ipi};
     use x86_kernel::platform::Kernel;
 
@@ -57,6 +61,51 @@ mod tests {
     #[test]
     fn concurrent_workloads_read_nothing_stale() {
         race::workloads::<Concurrent>(false);
+    }
+
+    #[test]
+    fn emulated_broadcasts_at_once() {
+        emulation::all_at_once();
+    }
+
+    #[test]
+    fn broadcast_all_deaf() {
+        interrupts::all_deaf::<Global>();
+    }
+
+    #[test]
+    fn broadcast_kernel_page_is_fresh() {
+        kernel::page_4k::<Global>(Flush::Done);
+    }
+
+    #[test]
+    fn workloads_with_promotions_read_nothing_stale() {
+        race::workloads::<Policy>(false);
+    }
+
+    #[test]
+    fn kvm_all_deaf() {
+        interrupts::all_deaf::<KvmPv>();
+    }
+
+    #[test]
+    fn hyperv_all_deaf() {
+        interrupts::all_deaf::<HyperVPv>();
+    }
+
+    #[test]
+    fn kvm_workloads_read_nothing_stale() {
+        race::workloads::<KvmPv>(false);
+    }
+
+    #[test]
+    fn hyperv_workloads_read_nothing_stale() {
+        race::workloads::<HyperVPv>(false);
+    }
+
+    #[test]
+    fn a_contended_lock_reads_nothing_stale() {
+        paravirt::contended_lock(Flush::Done);
     }
 
     #[test]

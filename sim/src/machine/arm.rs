@@ -9,6 +9,7 @@ use shootdown::aarch64::{Instructions, Tlbi};
 use super::{
     Machine, Mode,
     current::with,
+    invlpgb::Named,
     part::part,
     scheduler::point,
     stores::EntryStore,
@@ -36,13 +37,15 @@ pub(crate) enum Issued {
         /// suffice.
         awaited: Option<u64>,
     },
+    /// x86: an INVLPGB that one CPU has not done.
+    Invlpgb { named: Named, target: usize },
 }
 
 impl Issued {
     pub(crate) fn as_store(&self) -> Option<&EntryStore> {
         match self {
             Self::Store(store) => Some(store),
-            Self::Tlbi { .. } => None,
+            Self::Tlbi { .. } | Self::Invlpgb { .. } => None,
         }
     }
 }
@@ -86,8 +89,9 @@ impl Machine {
         }
     }
 
-    fn complete(&mut self, cpu: usize, issued: Issued) {
+    pub(crate) fn complete(&mut self, cpu: usize, issued: Issued) {
         match issued {
+            Issued::Invlpgb { named, target } => self.complete_invlpgb(cpu, target, &named),
             Issued::Store(store) => self.walkers_see(cpu, &store),
             Issued::Tlbi {
                 operation,

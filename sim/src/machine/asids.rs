@@ -19,8 +19,15 @@ impl Tags {
         self.words.push((scope, word));
     }
 
-    /// The ASID that a space has now.
-    fn asid(&self, scope: u8) -> Option<u16> {
+    /// The space whose tag stands in a word.
+    pub(crate) fn scope_of(&self, word: &AtomicU64) -> Option<u8> {
+        let mut words = self.words.iter();
+        let (scope, _) = words.find(|(_, other)| core::ptr::eq(*other, word))?;
+        Some(*scope)
+    }
+
+    /// The ASID or global PCID that a space has now.
+    pub(crate) fn tag(&self, scope: u8) -> Option<u16> {
         let (_, word) = self.words.iter().find(|(other, _)| *other == scope)?;
         // SAFETY: the word is part of a space of this run, whose memory stays until the run is over.
         let tag = unsafe { (**word).load(Relaxed) };
@@ -29,7 +36,7 @@ impl Tags {
 
     /// A device uses a space from now on.
     pub(crate) fn share(&mut self, scope: u8) {
-        let asid = self.asid(scope);
+        let asid = self.tag(scope);
         if !self.shared.iter().any(|(other, _)| *other == scope) {
             self.shared.push((scope, asid));
         }
@@ -116,7 +123,7 @@ impl Machine {
         if self.mode != Mode::Arm || self.cpus[cpu].exempt {
             return;
         }
-        let Some(asid) = self.tags.asid(scope) else {
+        let Some(asid) = self.tags.tag(scope) else {
             return;
         };
         let tlb = &self.cpus[cpu].tlb;

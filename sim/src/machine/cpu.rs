@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{common::COMMON, part::Part, stores::Buffered, tlb::Tlb};
+use super::{common::COMMON, hypervisor::Vcpu, part::Part, stores::Buffered, tlb::Tlb};
 
 /// Whether a CPU can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub(crate) enum State {
     Runnable,
     /// In a loop that waits; nothing that it has read has changed.
     Parked,
+    /// Halted: it waits for an interrupt, if interrupts are on, or for a kick.
+    Halted,
     /// Its scenario has ended; it takes interrupts.
     Idle,
 }
@@ -20,6 +22,10 @@ pub(crate) struct Cpu {
     /// The number that the flusher knows it by.
     pub number: usize,
     pub state: State,
+    /// Whether the hypervisor, if there is one, lets it run.
+    pub vcpu: Vcpu,
+    /// It was kicked, so that its next halt ends at once.
+    pub kicked: bool,
     /// The operation of its scenario, and scheduling points within it.
     pub section: u16,
     pub step: u32,
@@ -54,11 +60,14 @@ pub(crate) struct Cpu {
     pub broadcasts: u64,
     /// x86: CR4.
     pub cr4: u64,
-    /// arm64: what was issued and has not taken effect.
+    /// What was issued and has not taken effect: arm64's page-table stores and TLBIs, x86's INVLPGBs.
     pub issued: Vec<super::arm::Issued>,
+    /// x86: the PCID that INVLPGBs have named since the last TLBSYNC, and whether they have named several.
+    pub named_pcid: Option<u16>,
+    pub named_several: bool,
     /// The oracle does not hold this CPU to anything: it is offline, or on its way.
     pub exempt: bool,
-    /// arm64: broadcasts reach this CPU: it is powered and in the Inner Shareable domain.
+    /// Broadcasts reach this CPU: it is powered and, on arm64, in the Inner Shareable domain.
     pub listens: bool,
     /// The space that the CPU's code uses or may use at any moment: between `switch` and the next switch, unload, lazy
     /// period or offline.
@@ -71,6 +80,8 @@ impl Cpu {
         Self {
             number,
             state: State::Runnable,
+            vcpu: Vcpu::In,
+            kicked: false,
             section: 0,
             step: 0,
             sections: 0,
@@ -92,6 +103,8 @@ impl Cpu {
             broadcasts: 0,
             cr4: super::x86::INITIAL_CR4,
             issued: Vec::new(),
+            named_pcid: None,
+            named_several: false,
             exempt: true,
             listens: false,
             uses: None,

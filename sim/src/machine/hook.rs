@@ -88,24 +88,26 @@ impl Hook for Hooked {
         });
     }
 
-    fn load_byte(&self, byte: &AtomicU8, order: Ordering, _: Location) -> u8 {
+    fn load_byte(&self, byte: &AtomicU8, order: Ordering, at: Location) -> u8 {
         if timed::is_running() {
             return timed::load_byte(byte);
         }
-        if is_running() {
-            point();
+        if !is_running() {
+            return byte.load(order);
         }
-        byte.load(order)
+        point();
+        with(|m| m.load_byte(byte, at))
     }
 
-    fn store_byte(&self, byte: &AtomicU8, value: u8, order: Ordering, _: Location) {
+    fn store_byte(&self, byte: &AtomicU8, value: u8, order: Ordering, at: Location) {
         if timed::is_running() {
             return timed::store_byte(byte, value);
         }
-        if is_running() {
-            point();
+        if !is_running() {
+            return byte.store(value, order);
         }
-        byte.store(value, order);
+        point();
+        with(|m| m.store_byte(byte, value, at));
     }
 
     fn rmw_byte(
@@ -113,15 +115,15 @@ impl Hook for Hooked {
         byte: &AtomicU8,
         update: &mut dyn FnMut(u8) -> Option<u8>,
         order: Ordering,
-        _: Location,
+        at: Location,
     ) -> Result<u8, u8> {
         if timed::is_running() {
             return timed::rmw_byte(byte, update);
         }
-        if is_running() {
-            point();
-            with(|m| m.drain_all(m.current));
+        if !is_running() {
+            return byte.fetch_update(order, Ordering::Relaxed, update);
         }
-        byte.fetch_update(order, Ordering::Relaxed, update)
+        point();
+        with(|m| m.update_byte(byte, update, at))
     }
 }

@@ -8,6 +8,7 @@ use super::{
     current::{self, calls, is_running, with},
     walk::Access,
 };
+use crate::choice::Choice;
 
 thread_local! {
     static PANICKED: Cell<bool> = const { Cell::new(false) };
@@ -18,10 +19,10 @@ impl Machine {
     /// interrupt may arrive before the request does.
     pub(crate) fn send_interrupt(&mut self, target: usize, unpublished: bool) {
         let number = self.cpus[target].number;
-        if unpublished && self.chooser.early(self.point()) {
+        let point = self.point();
+        if unpublished && self.chooser.toss(point, Choice::Early) {
             self.tally.early_interrupts += 1;
-            let point = self.point();
-            self.record.push((point, crate::choice::Choice::Early));
+            self.record.push((point, Choice::Early));
             self.note(|_| {
                 format!("interrupt -> cpu{number} overtakes the stores before it and finds nothing")
             });

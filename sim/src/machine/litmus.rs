@@ -1,5 +1,7 @@
 //! Litmus tests of the engine and of the machine's instructions.
 
+mod invlpgb;
+
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::cell::Cell;
 use std::panic::Location;
@@ -25,6 +27,8 @@ use crate::chooser::Chooser;
 const PCID: Mode = Mode::X86 {
     pcid: true,
     invpcid: true,
+    invlpgb: true,
+    tce: false,
 };
 
 fn calls() -> Calls {
@@ -126,7 +130,11 @@ type Contents = Vec<(Kind, u16)>;
 
 /// Fills one CPU's TLB in two PCIDs and the global pages, then drops something; gives what is left.
 fn left_after(drop: fn()) -> Contents {
-    let mut machine = Machine::new(PCID, &[0], Chooser::replay(Default::default()), false);
+    left_after_on(PCID, drop)
+}
+
+fn left_after_on(mode: Mode, drop: fn()) -> Contents {
+    let mut machine = Machine::new(mode, &[0], Chooser::replay(Default::default()), false);
     let memory = &mut machine.memory;
     let roots = [memory.take_root(), memory.take_root()];
     for root in roots {
@@ -200,6 +208,22 @@ fn invlpg_drops_a_page_and_all_cached_tables_of_its_pcid() {
         (count(&left, Kind::Page, 0), count(&left, Kind::Page, 1)),
         (0, 2)
     );
+}
+
+#[test]
+fn with_tce_invlpg_keeps_tables_that_do_not_lead_to_its_address() {
+    let tce = Mode::X86 {
+        pcid: true,
+        invpcid: true,
+        invlpgb: true,
+        tce: true,
+    };
+    let tables = |left: &Contents| (count(left, Kind::Region, 1), count(left, Kind::Top, 1));
+    // The kernel's stay.
+    assert_eq!(tables(&left_after_on(tce, || ())), (2, 2));
+    let next_region = left_after_on(tce, || X86::invlpg(layout::REGION_BYTES));
+    assert_eq!(tables(&next_region), (2, 1));
+    assert_eq!(tables(&left_after_on(tce, || X86::invlpg(0))), (1, 1));
 }
 
 #[test]

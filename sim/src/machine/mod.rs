@@ -5,12 +5,16 @@
 
 pub(crate) mod arm;
 pub(crate) mod asids;
+mod bytes;
 pub(crate) mod common;
 pub(crate) mod cpu;
 pub(crate) mod current;
 pub(crate) mod exclusive;
+pub(crate) mod global_pcids;
 pub(crate) mod hook;
+pub(crate) mod hypervisor;
 pub(crate) mod interrupts;
+pub(crate) mod invlpgb;
 pub(crate) mod layout;
 pub(crate) mod lines;
 #[cfg(test)]
@@ -33,6 +37,7 @@ use crate::{
     chooser::Chooser,
 };
 use cpu::Cpu;
+use hypervisor::Hypervisor;
 use lines::Lines;
 use oracle::Oracle;
 use part::Part;
@@ -48,6 +53,10 @@ pub enum Mode {
         pcid: bool,
         /// The CPU has INVPCID.
         invpcid: bool,
+        /// The CPU has INVLPGB and TLBSYNC.
+        invlpgb: bool,
+        /// EFER.TCE: INVLPG keeps cached tables that do not lead to its address.
+        tce: bool,
     },
     /// arm64.
     Arm,
@@ -69,9 +78,18 @@ pub struct Tally {
     pub nmi_refused: u64,
     pub accesses: u64,
     pub stale_hits_before_completion: u64,
+    pub broadcasts: u64,
+    pub shared_syncs: u64,
     pub effects: u64,
     pub flushes: u64,
     pub parks: u64,
+    pub halts: u64,
+    pub waits_interrupted: u64,
+    pub preemptions: u64,
+    pub flushes_on_entry: u64,
+    pub hypercalls: u64,
+    pub hypercalls_refused: u64,
+    pub hypercalls_stopped: u64,
     pub cut: u64,
     pub spent: u64,
     pub refused: u64,
@@ -99,9 +117,24 @@ impl Tally {
                 "old entry used before completion",
                 self.stale_hits_before_completion,
             ),
+            ("INVLPGBs", self.broadcasts),
+            ("TLBSYNCs for several PCIDs", self.shared_syncs),
             ("late effects", self.effects),
             ("flushes", self.flushes),
             ("CPUs parked in a spin", self.parks),
+            ("CPUs halted", self.halts),
+            (
+                "user memory touched in a wait's interrupt",
+                self.waits_interrupted,
+            ),
+            ("vCPUs preempted", self.preemptions),
+            ("flushes on entry", self.flushes_on_entry),
+            ("hypercalls", self.hypercalls),
+            ("hypercalls refused for now", self.hypercalls_refused),
+            (
+                "hypercalls stopped after some reps",
+                self.hypercalls_stopped,
+            ),
             ("runs ended by a use after retirement", self.cut),
             ("runs ended by the last ASID generation", self.spent),
             ("CPUs refused for entries that others use", self.refused),
@@ -121,9 +154,18 @@ impl Tally {
         self.nmi_refused += other.nmi_refused;
         self.accesses += other.accesses;
         self.stale_hits_before_completion += other.stale_hits_before_completion;
+        self.broadcasts += other.broadcasts;
+        self.shared_syncs += other.shared_syncs;
         self.effects += other.effects;
         self.flushes += other.flushes;
         self.parks += other.parks;
+        self.halts += other.halts;
+        self.waits_interrupted += other.waits_interrupted;
+        self.preemptions += other.preemptions;
+        self.flushes_on_entry += other.flushes_on_entry;
+        self.hypercalls += other.hypercalls;
+        self.hypercalls_refused += other.hypercalls_refused;
+        self.hypercalls_stopped += other.hypercalls_stopped;
         self.cut += other.cut;
         self.spent += other.spent;
         self.refused += other.refused;
@@ -139,9 +181,11 @@ pub(crate) struct Machine {
     pub mode: Mode,
     /// arm64: what the CPUs are.
     pub part: Part,
-    /// arm64: where the spaces' ASIDs stand.
+    /// Where the spaces' hardware tags stand.
     pub tags: asids::Tags,
     pub cpus: Vec<Cpu>,
+    /// x86: what the CPUs are virtual by, if they are.
+    pub hypervisor: Option<Box<Hypervisor>>,
     /// The index of the CPU that runs.
     pub current: usize,
     /// While an NMI handler or the oracle asks on behalf of another CPU: that CPU. Nothing else happens meanwhile.
@@ -186,6 +230,7 @@ impl Machine {
                 .iter()
                 .map(|number| Cpu::new(*number, root, part))
                 .collect(),
+            hypervisor: None,
             current: 0,
             probe: None,
             lines: Lines::new(trace),

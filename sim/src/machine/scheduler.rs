@@ -10,6 +10,7 @@ use super::{
     Machine, STEP_LIMIT,
     cpu::State,
     current::{self, Calls, enter, leave, suspend, with},
+    hypervisor::Vcpu,
     interrupts, layout,
 };
 use crate::{
@@ -37,7 +38,7 @@ impl Machine {
         }
     }
 
-    fn options(&self) -> Options {
+    pub(super) fn options(&self) -> Options {
         let mut options = Options {
             current: self.current as u8,
             pages: layout::PAGES,
@@ -46,12 +47,17 @@ impl Machine {
         for (index, cpu) in self.cpus.iter().enumerate() {
             let bit = 1 << index;
             let flag = |on: bool| if on { bit } else { 0 };
-            options.runnable |= flag(index != self.current && cpu.state == State::Runnable);
+            let is_in = cpu.vcpu == Vcpu::In;
+            options.runnable |=
+                flag(index != self.current && is_in && cpu.state == State::Runnable);
             options.drain |= flag(self.has_stored(index));
             options.deliver |= flag(cpu.in_flight > 0);
             options.effect |=
                 flag(!cpu.issued.is_empty() || cpu.next_root.is_some() || cpu.next_ttbr1.is_some());
-            options.active |= bit;
+            // A vCPU that is out fills nothing and takes no NMI.
+            options.active |= flag(is_in);
+            options.preempt |= flag(is_in && self.hypervisor.is_some());
+            options.host |= flag(!is_in);
         }
         options
     }
@@ -66,7 +72,9 @@ impl Machine {
                 has(options.active, cpu) && page < layout::PAGES
             }
             Choice::Effect(cpu, _) => has(options.effect, cpu),
-            Choice::Early => false,
+            Choice::Preempt(cpu) => has(options.preempt, cpu),
+            Choice::Host(cpu) => has(options.host, cpu),
+            Choice::Early | Choice::Refuse | Choice::Stop => false,
         }
     }
 
@@ -81,6 +89,18 @@ impl Machine {
             .or_else(|| lowest(options.drain).map(Choice::Drain))
             .or_else(|| lowest(options.deliver).map(Choice::Deliver))
             .or_else(|| lowest(options.effect).map(|cpu| Choice::Effect(cpu, 0)))
+            .or_else(|| lowest(options.host).map(Choice::Host))
+    }
+
+    /// Whether `cpu` waits for nothing and is not preempted.
+    #[inline]
+    fn can_run(&self, cpu: usize) -> bool {
+        self.cpus[cpu].state == State::Runnable && !self.is_out(cpu)
+    }
+
+    /// Whether a vCPU that is preempted waits for nothing else. One that waits in vain goes on to when it is let in.
+    fn can_any_come_back(&self) -> bool {
+        (0..self.cpus.len()).any(|cpu| self.is_out(cpu) && self.cpus[cpu].state == State::Runnable)
     }
 
     /// Counts a scheduling point of the running CPU.
@@ -99,7 +119,7 @@ impl Machine {
             if self.is_over() {
                 return Next::Dead(current);
             }
-            let must = self.cpus[current].state != State::Runnable;
+            let must = !self.can_run(current);
             let point = self.point();
             if !must
                 && self
@@ -109,11 +129,12 @@ impl Machine {
                 return Next::GoOn;
             }
             let options = self.options();
-            if must && options.runnable | options.drain | options.deliver | options.effect == 0 {
+            let possible = options.runnable | options.drain | options.deliver | options.effect;
+            if must && possible == 0 && !self.can_any_come_back() {
                 let stuck: Vec<usize> = self
                     .cpus
                     .iter()
-                    .filter(|cpu| cpu.state == State::Parked)
+                    .filter(|cpu| matches!(cpu.state, State::Parked | State::Halted))
                     .map(|cpu| cpu.number)
                     .collect();
                 self.fail(format!("deadlock: CPUs {stuck:?} wait for ever"));
@@ -151,7 +172,9 @@ impl Machine {
                 Choice::Effect(cpu, which) => {
                     self.take_effect(usize::from(cpu), usize::from(which))
                 }
-                Choice::Early => {}
+                Choice::Preempt(cpu) => self.preempt(usize::from(cpu)),
+                Choice::Host(cpu) => self.advance(usize::from(cpu)),
+                Choice::Early | Choice::Refuse | Choice::Stop => {}
             }
         }
     }
@@ -181,7 +204,7 @@ fn happen() {
             Next::GoOn => return,
             Next::GiveWay(cpu) => {
                 suspend(cpu);
-                let (dead, waits) = with(|m| (m.is_over(), m.cpus[cpu].state != State::Runnable));
+                let (dead, waits) = with(|m| (m.is_over(), !m.can_run(cpu)));
                 if !dead && !waits {
                     return;
                 }
@@ -205,6 +228,17 @@ pub(crate) fn point() {
         happen();
         interrupts::take();
     }
+}
+
+/// Halts until something wakes this CPU.
+pub(crate) fn wait_halted(interruptible: bool) {
+    point();
+    with(|m| {
+        m.arrive();
+        m.halt(interruptible);
+    });
+    happen();
+    interrupts::take();
 }
 
 /// A turn of a waiting loop.
@@ -260,7 +294,7 @@ fn happen_while_idle() {
             Next::GiveWay(cpu) | Next::Dead(cpu) => suspend(cpu),
             Next::Nmi(cpu, page) => interrupts::nmi(cpu, page),
         }
-        if with(|m| !m.is_over() && m.cpus[m.current].state == State::Runnable) {
+        if with(|m| !m.is_over() && m.can_run(m.current)) {
             return;
         }
     }

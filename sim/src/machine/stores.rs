@@ -1,6 +1,6 @@
 //! Store buffers, and the way of page-table stores to the table walkers.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use shootdown::{CpuSlot, atomic::Location};
 
@@ -42,6 +42,12 @@ pub(crate) enum Buffered {
         /// Lives until the end of the run: only registered memory is buffered.
         word: *const AtomicU64,
         value: u64,
+    },
+    /// To a byte that the hypervisor shares.
+    Byte {
+        /// Lives until the end of the run, as words do.
+        byte: *const AtomicU8,
+        value: u8,
     },
     /// To a page table.
     Entry(EntryStore),
@@ -118,6 +124,7 @@ impl Machine {
             )
         });
         self.judge_publication(word, value);
+        self.judge_tag(word, value);
         let cpu = self.current;
         self.cpus[cpu].published = false;
         self.buffer(cpu, Buffered::Word { word, value });
@@ -157,6 +164,7 @@ impl Machine {
         });
         let Some(new) = new else { return Err(old) };
         self.judge_publication(word, new);
+        self.judge_tag(word, new);
         match self.mode {
             Mode::X86 { .. } => self.write_word(word, new),
             Mode::Arm => self.defer_update(cpu, word, new),
@@ -246,7 +254,7 @@ impl Machine {
         own.unwrap_or(self.memory.frames[usize::from(table)].entries[index])
     }
 
-    fn buffer(&mut self, cpu: usize, store: Buffered) {
+    pub(super) fn buffer(&mut self, cpu: usize, store: Buffered) {
         if self.cpus[cpu].buffer.len() >= BUFFER {
             self.drain(cpu);
         }
@@ -272,6 +280,12 @@ impl Machine {
                     format!("  drain {} = {}", m.name(word), m.show(word, value))
                 });
                 self.write_word(word, value);
+            }
+            Buffered::Byte { byte, value } => {
+                // SAFETY: as for words.
+                let byte = unsafe { &*byte };
+                self.note_for(cpu, |m| format!("  drain {} = {value}", m.byte_name(byte)));
+                self.write_byte(byte, value);
             }
             Buffered::Entry(store) => {
                 self.memory.frames[usize::from(store.table)].entries[store.index] = store.value;

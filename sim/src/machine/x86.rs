@@ -12,6 +12,8 @@ pub(crate) const CR4_PCIDE: u64 = 1 << 17;
 pub(crate) const ROOT_MASK: u64 = 0x000f_ffff_ffff_f000;
 /// CR4 when a CPU comes up: global pages are on.
 pub(crate) const INITIAL_CR4: u64 = CR4_PGE;
+const EFER_NXE: u64 = 1 << 11;
+const EFER_TCE: u64 = 1 << 15;
 const NO_FLUSH: u64 = 1 << 63;
 
 /// The simulated x86_64 CPU.
@@ -23,6 +25,10 @@ impl Machine {
         self.context(self.current, 0).tag
     }
 
+    fn has_tce(&self) -> bool {
+        matches!(self.mode, Mode::X86 { tce: true, .. })
+    }
+
     fn pcids_enabled(&self) -> bool {
         self.cpus[self.current].cr4 & CR4_PCIDE != 0
     }
@@ -32,11 +38,12 @@ impl Machine {
         self.drain_all(cpu);
         self.note(|_| format!("invlpg {addr:#x}"));
         let tag = self.current_tag();
+        let all_tables = !self.has_tce();
         self.cpus[cpu].tlb.drop_where(|entry| {
             if entry.kind.is_leaf() {
                 entry.covers(addr) && entry.serves(tag)
             } else {
-                entry.tag == tag
+                entry.tag == tag && (all_tables || entry.covers(addr))
             }
         });
     }
@@ -90,6 +97,7 @@ impl Machine {
                 .drop_where(|entry| entry.tag == tag && !entry.global);
         }
         self.cpus[cpu].root = value & !NO_FLUSH;
+        self.judge_global_pcid(cpu);
         self.oracle_judges_presence(cpu);
     }
 
@@ -142,7 +150,7 @@ unsafe impl Instructions for X86 {
     }
 
     fn read_efer() -> u64 {
-        1 << 11
+        EFER_NXE | with(|m| if m.has_tce() { EFER_TCE } else { 0 })
     }
 
     fn publish_before_ipi() {
@@ -168,11 +176,13 @@ unsafe impl Instructions for X86 {
         });
     }
 
-    fn invlpgb(_: Invlpgb) {
-        with(|m| m.fail(String::from("#UD: INVLPGB on a CPU without it")));
+    fn invlpgb(operands: Invlpgb) {
+        point();
+        with(|m| m.invlpgb(operands.rax(), operands.ecx(), operands.edx()));
     }
 
     fn tlbsync() {
-        with(|m| m.fail(String::from("#UD: TLBSYNC on a CPU without it")));
+        point();
+        with(|m| m.tlbsync());
     }
 }

@@ -3,14 +3,15 @@
 use core::sync::atomic::AtomicU64;
 
 use shootdown::{
-    Granule, IpiPlatform, Paging, Platform, TlbFlusher,
+    Granule, IpiPlatform, Paging, Platform, Space, TlbFlusher,
     aarch64::{self, policy::Policy},
     coverage::Branch,
-    x86_64::{self, Courier, Features},
+    x86_64::{self, Features},
 };
 
+use super::virtual_machine::{Host, VirtualMachine};
 use crate::{
-    machine::{Mode, arm::Arm, layout, part::Part, x86::X86},
+    machine::{Mode, arm::Arm, invlpgb::MAX_EXTRA, layout, part::Part, x86::X86},
     rng::Rng,
 };
 
@@ -21,6 +22,12 @@ pub enum BackendKind {
     Ipi,
     /// x86_64: interrupts, and the own TLB meanwhile.
     ConcurrentIpi,
+    /// x86_64: INVLPGB for spaces that several CPUs run, else concurrent interrupts.
+    Invlpgb,
+    /// x86_64 under KVM: vCPUs that do not run are flushed when they come back, the others interrupted.
+    Kvm,
+    /// x86_64 under Hyper-V: by hypercall, and by interrupts where that is refused.
+    HyperV,
     /// arm64: always broadcast.
     Broadcast,
     /// arm64: local while no other CPU has ever loaded the space.
@@ -31,9 +38,12 @@ pub enum BackendKind {
 
 impl BackendKind {
     /// All backends.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 8] = [
         Self::Ipi,
         Self::ConcurrentIpi,
+        Self::Invlpgb,
+        Self::Kvm,
+        Self::HyperV,
         Self::Broadcast,
         Self::ActiveCpu,
         Self::Local,
@@ -44,6 +54,9 @@ impl BackendKind {
         match self {
             Self::Ipi => "ipi",
             Self::ConcurrentIpi => "concurrent_ipi",
+            Self::Invlpgb => "invlpgb",
+            Self::Kvm => "kvm_pv",
+            Self::HyperV => "hyperv",
             Self::Broadcast => "broadcast",
             Self::ActiveCpu => "active_cpu",
             Self::Local => "local",
@@ -58,6 +71,19 @@ impl BackendKind {
     /// Whether it is one of arm64's.
     pub const fn is_arm(self) -> bool {
         matches!(self, Self::Broadcast | Self::ActiveCpu | Self::Local)
+    }
+
+    /// Runs are on 2 to so many CPUs, by the seed.
+    pub const fn most_cpus(self) -> usize {
+        match self {
+            Self::Invlpgb => 16,
+            _ => 8,
+        }
+    }
+
+    /// Whether its CPUs are virtual.
+    pub const fn is_virtual(self) -> bool {
+        matches!(self, Self::Kvm | Self::HyperV)
     }
 
     /// Whether a run of this backend can take `branch`.
@@ -75,6 +101,31 @@ impl BackendKind {
             }
             B::TlbiLocal => return matches!(self, Self::ActiveCpu | Self::Local),
             B::TlbiElided | B::StaleFlushed => return self == Self::Local,
+            // They are broadcast.
+            B::KernelPartial | B::KernelFull => {
+                return !self.is_arm() && self != Self::Invlpgb;
+            }
+            B::SettledFlush
+            | B::TransitionFlush
+            | B::KernelBroadcast
+            | B::Promoted
+            | B::PromotionLost
+            | B::PromotionRefused
+            | B::PcidReset
+            | B::MovedAtServe
+            | B::MovedAtSwitch => return self == Self::Invlpgb,
+            B::PreemptedNot
+            | B::PreemptedMarked
+            | B::PreemptedMarkedBefore
+            | B::PreemptedCameBack
+            | B::PreemptedFreed => return self == Self::Kvm,
+            B::HypervSpace
+            | B::HypervList
+            | B::HypervSpaceEx
+            | B::HypervListEx
+            | B::HypervResumed
+            | B::HypervRefused
+            | B::HypervUnnamed => return self == Self::HyperV,
             _ => false,
         };
         let both = matches!(
@@ -99,6 +150,16 @@ pub(crate) struct Setup {
     pub ceiling: u64,
     /// x86: CPUs found away before they are trimmed.
     pub trim_after: u64,
+    /// INVLPGB: PCIDs for spaces that several CPUs run, so few that they run out; 0 without INVLPGB.
+    pub global_pcids: u16,
+    /// INVLPGB: a space that more CPUs run gets one of them.
+    pub threshold: u16,
+    /// INVLPGB: the largest count of extra pages that the CPU says it takes.
+    pub extra_pages: u16,
+    /// INVLPGB: CPUs wander from space to space together.
+    pub nomads: bool,
+    /// INVLPGB: CPUs are often lazy, also in spaces that end.
+    pub idlers: bool,
     /// arm64: what the CPUs are.
     pub part: Part,
     /// arm64: ASIDs beyond one for each CPU and the reserved one, so that they run out.
@@ -112,6 +173,10 @@ pub(crate) struct Setup {
     pub hot: Option<[u8; 3]>,
     /// CPU numbers straddle a word of the masks.
     pub wide: bool,
+    /// x86: how the CPUs are virtual, if they are.
+    pub machine: Option<VirtualMachine>,
+    /// x86: of 64 operations, how many are critical sections whose waiters halt.
+    pub halting: u32,
 }
 
 impl Setup {
@@ -122,11 +187,21 @@ impl Setup {
             mode: if backend.is_arm() {
                 Mode::Arm
             } else {
-                Mode::X86 { pcid, invpcid }
+                Mode::X86 {
+                    pcid,
+                    invpcid,
+                    invlpgb: backend == BackendKind::Invlpgb,
+                    tce: false,
+                }
             },
             kernel_global: backend.is_arm() || rng.chance(1, 2),
             ceiling: rng.pick(&[1, 4, 33, 33, 512]),
             trim_after: rng.pick(&[0, 0, 1, 3, 256]),
+            global_pcids: 0,
+            threshold: 0,
+            extra_pages: 0,
+            nomads: false,
+            idlers: false,
             part: Part::default(),
             spare_asids: rng.pick(&[1, 40]),
             generations: None,
@@ -140,11 +215,50 @@ impl Setup {
                 [first, second, kernel]
             }),
             wide: rng.chance(1, 8),
+            machine: None,
+            halting: 0,
         };
         if backend.is_arm() {
             setup.draw_part(rng);
         }
+        if backend == BackendKind::Invlpgb {
+            setup.draw_global_pcids(rng);
+        }
         setup
+    }
+
+    /// Whether CPUs have INVLPGB.
+    pub(crate) const fn is_broadcast(&self) -> bool {
+        self.global_pcids != 0
+    }
+
+    fn draw_global_pcids(&mut self, rng: &mut Rng) {
+        if let Mode::X86 { pcid, tce, .. } = &mut self.mode {
+            *pcid = rng.chance(7, 8);
+            *tce = rng.chance(1, 2);
+        }
+        self.global_pcids = rng.pick(&[1, 2, 4, 4, 4, 6]);
+        self.threshold = rng.pick(&[1, 1, 2, 3]);
+        self.extra_pages = rng.pick(&[1, MAX_EXTRA, MAX_EXTRA]);
+        self.idlers = rng.chance(1, 2);
+        self.nomads = rng.chance(2, 3);
+        self.spaces = rng.pick(&[2, 3, 4, 8, 12]);
+    }
+
+    /// Draws what the CPUs are virtual by, and whether they wait for each other.
+    pub(crate) fn draw_machine(&mut self, backend: BackendKind, rng: &mut Rng) {
+        if backend.is_arm() {
+            return;
+        }
+        self.machine = VirtualMachine::draw(backend, rng);
+        self.halting = match self.machine {
+            Some(_) => rng.pick(&[0, 4, 16, 32]),
+            None => rng.pick(&[0, 0, 0, 8]),
+        };
+        if backend == BackendKind::HyperV && rng.chance(1, 2) {
+            // Long lists.
+            self.ceiling = 512;
+        }
     }
 
     /// What few runs have, from a source of its own, so that the other runs stay as they are.
@@ -178,38 +292,67 @@ impl Setup {
 
 /// A flusher that scenarios can run on.
 pub(crate) trait Backend<const W: usize>: TlbFlusher<W> + 'static {
-    /// A flusher that is initialized; CPUs without a space have the kernel's root.
-    fn build(setup: &Setup, kernel_root: u64) -> Self;
+    /// A flusher of `cpus` CPUs that is initialized; CPUs without a space have the kernel's root.
+    fn build(setup: &Setup, kernel_root: u64, cpus: usize) -> Self;
+    /// What CPU `cpu` does before it comes online, and after it has gone offline.
+    fn before_online(_cpu: usize) {}
+    fn after_offline(_cpu: usize) {}
     /// The handler of the flush interrupt.
     fn handle_interrupt(&self);
+    /// INVLPGB: the kernel pins a space to a global PCID, or to none.
+    fn pin(&self, _space: &Space<W>, _global: bool) {}
     /// The shared words.
     fn name_words(&self, name: &mut dyn FnMut(&'static str, &AtomicU64));
 }
 
-impl<P: IpiPlatform, C: Courier, const W: usize> Backend<W> for x86_64::Tlb<P, C, X86, W> {
-    fn build(setup: &Setup, kernel_root: u64) -> Self {
-        let Mode::X86 { pcid, invpcid } = setup.mode else {
+impl<P: IpiPlatform, C: Host, const W: usize> Backend<W> for x86_64::Tlb<P, C, X86, W> {
+    fn build(setup: &Setup, kernel_root: u64, cpus: usize) -> Self {
+        let Mode::X86 { pcid, invpcid, .. } = setup.mode else {
             unreachable!("x86_64 runs on x86_64");
         };
         let features = Features {
             pcid,
             invpcid,
+            invlpgb: setup.is_broadcast().then_some(setup.extra_pages),
             ..Features::default()
         };
-        let config = x86_64::Config::new(features, kernel_root)
+        let mut config = x86_64::Config::new(features, kernel_root)
             .pcid(pcid)
             .kernel_mappings_global(setup.kernel_global)
             .ceiling(setup.ceiling)
             .trim_after(setup.trim_after);
+        if setup.is_broadcast() {
+            config = config
+                .broadcast_above(setup.threshold)
+                .global_pcids(setup.global_pcids);
+        }
         let flusher = Self::new();
         if let Err(error) = flusher.init(config) {
             panic!("the scenario's configuration is bad: {error}");
         }
+        flusher.courier_ref().enable(setup, cpus);
         flusher
+    }
+
+    fn before_online(cpu: usize) {
+        C::before_online(cpu);
+    }
+
+    fn after_offline(cpu: usize) {
+        C::after_offline(cpu);
     }
 
     fn handle_interrupt(&self) {
         self.handle_interrupt();
+    }
+
+    fn pin(&self, space: &Space<W>, global: bool) {
+        // Refused where PCIDs have run out, are not used, or the space was pinned otherwise: then all stays as it is.
+        let _ = if global {
+            self.make_global(space)
+        } else {
+            self.keep_local(space)
+        };
     }
 
     fn name_words(&self, name: &mut dyn FnMut(&'static str, &AtomicU64)) {
@@ -220,7 +363,7 @@ impl<P: IpiPlatform, C: Courier, const W: usize> Backend<W> for x86_64::Tlb<P, C
 impl<P: Platform, M: Policy, const W: usize, const A: usize> Backend<W>
     for aarch64::Tlb<P, M, Arm, W, A>
 {
-    fn build(setup: &Setup, kernel_root: u64) -> Self {
+    fn build(setup: &Setup, kernel_root: u64, _cpus: usize) -> Self {
         let flusher = Self::new();
         let mut config = aarch64::Config::new(Paging::arm64(Granule::Size4K), kernel_root)
             .asid_limit(P::CPUS as u64 + 1 + setup.spare_asids);

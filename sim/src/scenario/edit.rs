@@ -318,6 +318,14 @@ impl<'a, const W: usize> Edit<'a, W> {
         self.replace(middle, index, leaf, Change::table(self.owner.scope, region));
     }
 
+    /// Whether a region is mapped by a large page.
+    pub(crate) fn is_large(&self, region: u8) -> bool {
+        matches!(
+            self.owner.find(region * layout::PAGES_OF_REGION),
+            Found::Large(..)
+        )
+    }
+
     /// Names a page in the flush though nothing about it was changed.
     pub(crate) fn include(&mut self, page: u8) {
         self.small_page(page);

@@ -23,6 +23,7 @@ const MASKED: Manner = Manner {
 };
 const IPI: BackendKind = BackendKind::Ipi;
 const CONCURRENT: BackendKind = BackendKind::ConcurrentIpi;
+const INVLPGB: BackendKind = BackendKind::Invlpgb;
 const BROADCAST: BackendKind = BackendKind::Broadcast;
 
 /// So many schedules of each scenario are tried.
@@ -85,6 +86,13 @@ const fn unmap(page: u8, manner: Manner) -> Op {
         first: page,
         count: 1,
         manner,
+    }
+}
+
+const fn pin(space: u8) -> Op {
+    Op::Pin {
+        space,
+        global: true,
     }
 }
 
@@ -287,4 +295,90 @@ fn other_cpus_are_flushed_with_and_without_pcids() {
         &script,
         &[Broken::SkipFlush, Broken::SkipLocal],
     );
+}
+
+/// Linux 6.15's allocator of global PCIDs, whose test for exhaustion can't succeed: two spaces got the same one.
+#[test]
+fn no_two_spaces_get_one_global_pcid() {
+    let script: [&[Op]; 2] = [
+        &[pin(0), switch(0), touch(0), touch(1), touch(0)],
+        &[pin(1), switch(1), touch(0), touch(1), switch(0), touch(0)],
+    ];
+    clean_unless(&[INVLPGB], &script, &[Broken::PcidAliased]);
+}
+
+/// The transition to a global PCID in Linux 6.15, mended after it was merged: a flush took it for ended while CPUs ran the space
+/// with their own PCIDs.
+#[test]
+fn a_space_settles_once_all_cpus_have_moved() {
+    let script: [&[Op]; 3] = [
+        &[
+            switch(0),
+            touch(0),
+            touch(0),
+            switch(1),
+            switch(0),
+            touch(0),
+        ],
+        &[
+            switch(1),
+            switch(0),
+            touch(0),
+            touch(0),
+            switch(1),
+            switch(0),
+        ],
+        &[
+            map(0),
+            pin(0),
+            unmap(0, INSIDE),
+            map(0),
+            unmap(0, OUTSIDE),
+            map(0),
+            unmap(0, INSIDE),
+        ],
+    ];
+    let early = [
+        Broken::TransitionClearedEarly,
+        Broken::PromotionSkipsSwitching,
+    ];
+    clean_unless(&[INVLPGB], &script, &early);
+}
+
+/// INVLPGB as a plain INVLPG: nothing waited for it, or it overtook the change that it was for.
+#[test]
+fn broadcasts_are_fenced_and_waited_for() {
+    let script: [&[Op]; 2] = [
+        &[switch(0), touch(0), touch(1), touch(0), touch(1), touch(1)],
+        &[
+            pin(0),
+            map(0),
+            unmap(0, OUTSIDE),
+            map(0),
+            unmap(0, INSIDE),
+            map(0),
+            map(1),
+            Op::Unmap {
+                space: 0,
+                first: 0,
+                count: 2,
+                manner: MASKED,
+            },
+            map(0),
+            map(1),
+            Op::Unmap {
+                space: 0,
+                first: 0,
+                count: 2,
+                manner: OUTSIDE,
+            },
+        ],
+    ];
+    let variants = [
+        Broken::NoFenceBeforeInvlpgb,
+        Broken::NoTlbsync,
+        Broken::TlbsyncElsewhere,
+        Broken::InvlpgbShort,
+    ];
+    clean_unless(&[INVLPGB], &script, &variants);
 }

@@ -32,7 +32,7 @@ impl Op {
     }
 
     /// The space that a CPU chooses to run or to change.
-    fn space(&mut self) -> Option<&mut u8> {
+    pub(super) fn space(&mut self) -> Option<&mut u8> {
         match self {
             Self::Switch { space, .. }
             | Self::Map { space, .. }

@@ -1,6 +1,10 @@
 //! What the CPUs of a scenario do: operations, drawn from the seed.
 
-use crate::{machine::layout, rng::Rng, scenario::backend::Setup};
+use crate::{
+    machine::layout,
+    rng::Rng,
+    scenario::{actor::Work, backend::Setup},
+};
 
 /// How an operation goes about its flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +128,29 @@ pub(crate) enum Op {
     /// arm64: a device uses the space's tables from now on.
     ShareWithDevice {
         space: u8,
+    },
+    /// INVLPGB: the kernel says that the space shall have a global PCID, or shall not.
+    Pin {
+        space: u8,
+        global: bool,
+    },
+    /// A critical section of a lock whose waiters halt, interrupts on or off.
+    Halting {
+        masked: bool,
+        nested: bool,
+        page: u8,
+        work: Work,
+    },
+    /// A flush of many large pages, without any change.
+    FlushVast {
+        space: u8,
+        pages: u16,
+    },
+    /// Large pages side by side are unmapped together, or a region gets one.
+    UnmapLarge {
+        space: u8,
+        region: u8,
+        manner: Manner,
     },
     /// A flush without any change.
     Spurious {

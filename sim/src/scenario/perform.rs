@@ -136,10 +136,23 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
             Op::Batch { members } => self.batch(members),
             Op::Retire { space, eager } => self.retire(space, eager),
             Op::ShareWithDevice { space } => self.share_with_device(space),
+            Op::Pin { space, global } => self.pin(space, global),
             Op::OfflineOnline => self.offline_online(),
             Op::PollMasked { turns } => self.poll_masked(turns),
             Op::Pendings { members, rotate } => self.pendings(members, rotate),
             Op::FlushLocal { page } => inside(|| self.flush_local(page)),
+            Op::Halting {
+                masked,
+                nested,
+                page,
+                work,
+            } => self.halting(masked, nested, page, work),
+            Op::FlushVast { space, pages } => self.flush_vast(space, pages),
+            Op::UnmapLarge {
+                space,
+                region,
+                manner,
+            } => self.change_space(space, manner, |edit| unmap_large(edit, region)),
             Op::Spurious {
                 space,
                 first,
@@ -171,6 +184,28 @@ fn clear_pages<const W: usize>(edit: &mut Edit<'_, W>, first: u8, count: u8, lim
         if edit.owner.is_settled(page)
             && let Some(frame) = edit.clear(page)
         {
+            edit.frees.push(frame);
+        }
+    }
+}
+
+/// Clears the large pages that stand side by side around `region`; if it has none, it gets one.
+fn unmap_large<const W: usize>(edit: &mut Edit<'_, W>, region: u8) {
+    let is_large = |region: u8| edit.owner.is_region_settled(region) && edit.is_large(region);
+    if !is_large(region) {
+        if edit.owner.is_region_settled(region) {
+            edit.resize(region);
+        }
+        return;
+    }
+    let first = (0..region)
+        .rev()
+        .take_while(|region| is_large(*region))
+        .count() as u8;
+    let after = region..layout::USER_REGIONS;
+    let last = after.take_while(|region| is_large(*region)).count() as u8;
+    for region in region - first..region + last {
+        if let Some(frame) = edit.clear(region * layout::PAGES_OF_REGION) {
             edit.frees.push(frame);
         }
     }

@@ -11,18 +11,20 @@ use shootdown::{
     },
     coverage::{Branch, take_coverage},
     variant::{Broken, break_protocol},
-    x86_64,
+    x86_64::{self, Any, Broadcasting, Concurrent, Serial, hyperv::HyperV, kvm::Kvm},
 };
 
 use super::{
     actor::Actor,
     backend::{Backend, BackendKind, Setup},
     op::{Op, Weights},
+    virtual_machine::Host,
     world::{World, address},
 };
 use crate::{
     choice::{Choice, Schedule},
     chooser::Chooser,
+    guest::{Guest, SimGuest, set_guest},
     machine::{
         Machine, Mode, Tally,
         arm::Arm,
@@ -100,6 +102,9 @@ pub struct Outcome {
     pub trace: Option<String>,
 }
 
+/// Streams of the seed for what is drawn beside the usual.
+const MACHINE_STREAM: u64 = 100;
+const EXTRA_STREAM: u64 = 110;
 /// Each run has at least so many flushes.
 const FLUSHES: u64 = 20;
 /// Each CPU has at least so many operations, and at most so many.
@@ -125,22 +130,30 @@ fn run_here(spec: &Spec) -> Outcome {
     let mut rng = Rng::new(spec.seed, 0);
     let mut setup = Setup::draw(spec.backend, &mut rng);
     setup.draw_rare(&mut Rng::new(spec.seed, RARE));
-    match (spec.backend, setup.wide) {
-        (BackendKind::Ipi, false) => {
-            run_on::<x86_64::Ipi<SimPlatform<16>, X86>, 1>(spec, setup, rng)
-        }
-        (BackendKind::Ipi, true) => {
-            run_on::<x86_64::Ipi<SimPlatform<80>, X86, 2>, 2>(spec, setup, rng)
-        }
-        (BackendKind::ConcurrentIpi, false) => {
-            run_on::<x86_64::ConcurrentIpi<SimPlatform<16>, X86>, 1>(spec, setup, rng)
-        }
-        (BackendKind::ConcurrentIpi, true) => {
-            run_on::<x86_64::ConcurrentIpi<SimPlatform<80>, X86, 2>, 2>(spec, setup, rng)
-        }
-        (BackendKind::Broadcast, _) => run_on_arm::<AlwaysBroadcast>(spec, setup, rng),
-        (BackendKind::ActiveCpu, _) => run_on_arm::<NeverLoaded>(spec, setup, rng),
-        (BackendKind::Local, _) => run_on_arm::<NotRunning>(spec, setup, rng),
+    // A generator of its own: what is drawn for the others stays the same.
+    setup.draw_machine(spec.backend, &mut Rng::new(spec.seed, MACHINE_STREAM));
+    let serial = setup.machine.is_some_and(|machine| machine.serial);
+    match spec.backend {
+        BackendKind::Kvm if serial => run_on_x86::<Kvm<SimGuest, Serial>>(spec, setup, rng),
+        BackendKind::Kvm => run_on_x86::<Kvm<SimGuest, Concurrent>>(spec, setup, rng),
+        BackendKind::HyperV if serial => run_on_x86::<HyperV<SimGuest, Serial>>(spec, setup, rng),
+        BackendKind::HyperV => run_on_x86::<HyperV<SimGuest, Concurrent>>(spec, setup, rng),
+        BackendKind::Ipi => run_on_x86::<Serial>(spec, setup, rng),
+        BackendKind::ConcurrentIpi => run_on_x86::<Concurrent>(spec, setup, rng),
+        // Chosen at start-up, by what the CPU has.
+        BackendKind::Invlpgb if setup.wide => run_on_x86::<Any>(spec, setup, rng),
+        BackendKind::Invlpgb => run_on_x86::<Broadcasting>(spec, setup, rng),
+        BackendKind::Broadcast => run_on_arm::<AlwaysBroadcast>(spec, setup, rng),
+        BackendKind::ActiveCpu => run_on_arm::<NeverLoaded>(spec, setup, rng),
+        BackendKind::Local => run_on_arm::<NotRunning>(spec, setup, rng),
+    }
+}
+
+fn run_on_x86<C: Host>(spec: &Spec, setup: Setup, rng: Rng) -> Outcome {
+    if setup.wide {
+        run_on::<x86_64::Tlb<SimPlatform<80>, C, X86, 2>, 2>(spec, setup, rng)
+    } else {
+        run_on::<x86_64::Tlb<SimPlatform<16>, C, X86>, 1>(spec, setup, rng)
     }
 }
 
@@ -191,10 +204,30 @@ fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng
         });
         machine.oracle.watch([words[0], words[1], words[2]]);
     }
+    let guest = setup
+        .machine
+        .map(|_| Box::new(Guest::new(F::Platform::CPUS)));
+    // SAFETY: as for `slots` below.
+    let guest_now: Option<&'static Guest> = guest
+        .as_deref()
+        .map(|guest| unsafe { &*core::ptr::from_ref(guest) });
+    if let (Some(virtual_machine), Some(guest)) = (setup.machine, guest_now) {
+        for number in &numbers {
+            let page = &guest.steal[*number];
+            machine.lines.register(page);
+            let byte = core::ptr::from_ref(page.preempted_byte()) as usize;
+            machine
+                .lines
+                .name(byte, || format!("cpu{number}.preempted"));
+        }
+        let hypervisor = virtual_machine.hypervisor(spec.cpus, guest);
+        machine.hypervisor = Some(Box::new(hypervisor));
+    }
+    set_guest(guest_now);
     let mut world = Box::new(World::<F, W>::new(&mut machine, setup, &mut rng));
     world.settle(&mut machine, &mut rng);
     let weights = Weights::draw(&mut rng);
-    // SAFETY: `slots` and `world` are dropped at the end of this function. Whatever borrows them does so on the
+    // SAFETY: `slots`, `guest` and `world` are dropped at the end of this function. Whatever borrows them does so on the
     // stacks of the machine's CPUs, which are gone once `scheduler::run` returns, or in `set_slots`, which is taken
     // back, and in `calls`, which the machine drops.
     let (world, slots_now): (&'static World<F, W>, &'static [CpuSlot]) = unsafe {
@@ -216,6 +249,7 @@ fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng
         .collect();
     let mut machine = scheduler::run(machine, calls, bodies);
     set_slots(&[]);
+    set_guest(None);
     break_protocol(None);
     let failure = machine.failure.take().map(|message| {
         let mut schedule = Schedule::new();
@@ -244,6 +278,8 @@ struct Operations {
     index: usize,
     cpus: usize,
     rng: Rng,
+    /// For operations in the place of the usual ones.
+    extra: Rng,
     weights: Weights,
     setup: Setup,
     next: u16,
@@ -259,6 +295,7 @@ impl Operations {
             index,
             cpus: spec.cpus,
             rng: Rng::new(spec.seed, 2 + index as u64),
+            extra: Rng::new(spec.seed, EXTRA_STREAM + index as u64),
             weights,
             setup,
             next: 0,
@@ -291,8 +328,16 @@ impl Operations {
             if number > PATIENCE {
                 op = Op::insist(&mut self.rng, number);
             }
+            if number <= PATIENCE
+                && let Some(extra) = Op::extra(&mut self.extra, &self.setup)
+            {
+                op = extra;
+            }
             if self.setup.mode == Mode::Arm {
                 op = op.settle(&mut self.rng, &self.setup, self.index, self.cpus);
+            }
+            if self.setup.is_broadcast() {
+                op = op.wander(&mut self.rng, &self.setup, number);
             }
             if !self.skip.contains(&number) {
                 return Some((number, op));

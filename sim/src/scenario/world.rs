@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::{
     backend::{Backend, Setup},
+    halting::HaltingLock,
     owner::{Owner, index_of_page, index_of_region},
 };
 use crate::{
@@ -22,6 +23,8 @@ pub(crate) struct World<F, const W: usize> {
     pub flusher: F,
     pub setup: Setup,
     pub kernel: Owner<W>,
+    /// A lock whose waiters halt.
+    pub halting: HaltingLock,
     /// The kernel's spaces. When one retires, another takes its place.
     pub places: Vec<RefCell<Rc<Owner<W>>>>,
     /// Every space there ever was: its memory stays until the run is over.
@@ -34,12 +37,13 @@ impl<F: Backend<W>, const W: usize> World<F, W> {
     /// Builds the kernel on a machine that is not yet running.
     pub(crate) fn new(machine: &mut Machine, setup: Setup, rng: &mut Rng) -> Self {
         let root = machine.memory.kernel_root();
-        let flusher = F::build(&setup, root);
+        let flusher = F::build(&setup, root, machine.cpus.len());
         let kernel = Owner::new(None, 0, crate::machine::physical::frame_of(root));
         let world = Self {
             flusher,
             setup,
             kernel,
+            halting: HaltingLock::default(),
             places: Vec::new(),
             all: RefCell::default(),
             done: Cell::new(0),
@@ -63,6 +67,10 @@ impl<F: Backend<W>, const W: usize> World<F, W> {
         machine.lines.name(address(self.kernel.lock.word()), || {
             String::from("kernel.lock")
         });
+        machine.lines.register(&self.halting);
+        for (name, word) in self.halting.words() {
+            machine.lines.name(address(word), || String::from(name));
+        }
         for _ in 0..self.setup.spaces {
             let owner = self.new_space(machine);
             let middle = machine.memory.take();

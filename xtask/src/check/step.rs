@@ -15,6 +15,8 @@ pub struct Step {
     pub counting: Counting,
     /// The CPU model without which it is skipped.
     pub model: Option<(Arch, String)>,
+    /// The exit status by which the tool says that it could not do its work, for the reason in its last line.
+    pub skip_status: Option<u8>,
 }
 
 /// What a step runs.
@@ -43,6 +45,7 @@ pub fn step(name: &str, minutes: u64, line: &str) -> Step {
         work,
         counting: Counting::Step,
         model: None,
+        skip_status: None,
     }
 }
 
@@ -51,6 +54,14 @@ impl Step {
     pub fn tests(self) -> Self {
         Step {
             counting: Counting::Tests,
+            ..self
+        }
+    }
+
+    /// Is skipped, not failed, if it exits with this status.
+    pub fn may_skip(self, status: u8) -> Self {
+        Step {
+            skip_status: Some(status),
             ..self
         }
     }

@@ -2,6 +2,7 @@
 
 use super::step::{Step, step};
 use crate::install::SOFTFLOAT;
+use crate::kvm;
 use crate::project;
 use qemu_test_runner::machine::Arch;
 
@@ -39,7 +40,7 @@ fn sources() -> Vec<Step> {
         ("simulator", "-p shootdown-sim --all-targets"),
         (
             "host tools",
-            "-p xtask -p qemu-test-runner -p shootdown-workload --all-targets",
+            "-p xtask -p qemu-test-runner -p shootdown-workload -p shootdown-invlpgb-emulation -p shootdown-hypervisor-emulation --all-targets",
         ),
         (
             "crate, x86_64",
@@ -93,7 +94,8 @@ fn sources() -> Vec<Step> {
 }
 
 fn host_tests() -> Vec<Step> {
-    let tools = "cargo test --no-fail-fast -p xtask -p qemu-test-runner -p embedded-test-x86 -p shootdown-workload";
+    let tools = "cargo test --no-fail-fast -p xtask -p qemu-test-runner -p embedded-test-x86 -p shootdown-workload -p shootdown-invlpgb-emulation \
+                 -p shootdown-hypervisor-emulation";
     let loom = project::target().join("loom");
     vec![
         step("tests: crate", 5, "cargo test --no-fail-fast -p shootdown").tests(),
@@ -141,9 +143,12 @@ fn package() -> Vec<Step> {
 
 /// The flushers that the simulator drives, and how many runs of each: enough that no branch of the protocol is left
 /// out by chance, which the simulator counts as a failure. The seed chooses the number of CPUs.
-const SIMULATED: [(&str, u32); 5] = [
+const SIMULATED: [(&str, u32); 8] = [
     ("ipi", 10_000),
     ("concurrent_ipi", 10_000),
+    ("invlpgb", 10_000),
+    ("kvm_pv", 10_000),
+    ("hyperv", 10_000),
     ("broadcast", 10_000),
     ("local", 10_000),
     ("active_cpu", 10_000),
@@ -180,7 +185,19 @@ type OnTarget = (
 /// Real parallelism: fewer CPUs than the host has make it steady enough to judge.
 const PARALLEL: &[(&str, &str)] = &[("QEMU_TEST_THREAD", "multi"), ("QEMU_TEST_SMP", "2")];
 const EL2: &[(&str, &str)] = &[("QEMU_TEST_MACHINE", "virtualization=on")];
-const X86_SUITE: &[&str] = &["ipi", "concurrent_ipi", "lifecycle", "boot", "parallel"];
+const X86_SUITE: &[&str] = &[
+    "ipi",
+    "concurrent_ipi",
+    "emulation",
+    "invlpgb",
+    "promotion",
+    "kvm_pv",
+    "hyperv",
+    "paravirt",
+    "lifecycle",
+    "boot",
+    "parallel",
+];
 const ARM_SUITE: &[&str] = &[
     "boot",
     "broadcast",
@@ -246,6 +263,12 @@ fn kernels() -> Vec<Step> {
             10,
             &format!("{demo} --break-flush"),
         ),
+        step(
+            "guests of a real KVM",
+            30,
+            "cargo run --quiet -p xtask -- test-kvm",
+        )
+        .may_skip(kvm::SKIPPED),
     ]
 }
 

@@ -27,9 +27,27 @@ pub struct Numbers {
     pub stale: u64,
     pub ipis_sent: u64,
     pub ipis_elided: u64,
+    pub by_host: u64,
     pub broadcasts: u64,
     pub local: u64,
     pub full: u64,
+    #[serde(default)]
+    pub phases: Vec<Phase>,
+}
+
+/// What a kernel counted while some CPUs ran one space.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    pub name: String,
+    pub cpus: u64,
+    pub tag: u64,
+    pub flushes: u64,
+    pub ipis_sent: u64,
+    pub broadcasts: u64,
+    pub reads: u64,
+    pub stale: u64,
+    pub stale_elsewhere: u64,
 }
 
 impl Numbers {
@@ -43,6 +61,19 @@ impl Numbers {
             .chain(among_cpus)
             .find(|(_, number)| *number == 0)
             .map(|(name, _)| name)
+    }
+
+    /// Why a run of a guest of a hypervisor shows nothing, if so: it must have left CPUs to the hypervisor, and
+    /// interrupted others.
+    pub fn idle_guest(&self) -> Option<String> {
+        let needed = [
+            ("ipis_sent", self.ipis_sent),
+            ("ipis_elided", self.ipis_elided),
+            ("by_host", self.by_host),
+        ];
+        let idle = needed.into_iter().find(|(_, number)| *number == 0);
+        idle.filter(|_| self.cpus > 1)
+            .map(|(name, _)| format!("the run shows nothing: {name} = 0"))
     }
 }
 
@@ -89,7 +120,7 @@ pub mod tests {
 
     fn line(stale: u64) -> String {
         format!(
-            r#"{{"arch":"x86_64","backend":"ipi","cpus":4,"flushes":10,"remote":9,"pages":8,"reads":7,"migrations":6,"stale":{stale},"ipis_sent":5,"ipis_elided":4,"broadcasts":0,"local":3,"full":2}}"#
+            r#"{{"arch":"x86_64","backend":"ipi","cpus":4,"flushes":10,"remote":9,"pages":8,"reads":7,"migrations":6,"stale":{stale},"ipis_sent":5,"ipis_elided":4,"by_host":1,"broadcasts":0,"local":3,"full":2}}"#
         )
     }
 
@@ -112,6 +143,20 @@ pub mod tests {
     #[test]
     fn a_kernel_speaks_for_itself_only() {
         assert!(find(&KERNELS[1], 4, &line(0)).is_err());
+    }
+
+    #[test]
+    fn a_guest_must_leave_some_to_its_host_and_interrupt_others() {
+        let good = counts(0).numbers;
+        assert_eq!(good.idle_guest(), None);
+        let mut idle = good.clone();
+        idle.by_host = 0;
+        assert!(idle.idle_guest().is_some_and(|it| it.contains("by_host")));
+        idle.cpus = 1;
+        assert_eq!(idle.idle_guest(), None);
+        let mut idle = good;
+        idle.ipis_sent = 0;
+        assert!(idle.idle_guest().is_some_and(|it| it.contains("ipis_sent")));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::time::Duration;
 pub struct Row {
     /// What was booted.
     pub kernel: &'static Kernel,
+    /// How its flush was broken on purpose.
+    pub broken: Option<&'static str>,
     /// What it counted, if it got that far.
     pub counts: Option<Counts>,
     /// How it ended.
@@ -21,10 +23,22 @@ pub struct Row {
     pub took: Duration,
 }
 
+impl Row {
+    /// The kernel, and the instruction that it lacked if that was a single one.
+    pub fn name(&self) -> String {
+        let Kernel { arch, backend, .. } = self.kernel;
+        let lacks = self.broken.and_then(|word| word.split_once('='));
+        match lacks {
+            Some((_, instruction)) => format!("{arch}\n{backend}\nwithout {instruction}"),
+            None => format!("{arch}\n{backend}"),
+        }
+    }
+}
+
 type Line = (&'static str, fn(&Numbers) -> u64, &'static str);
 
 /// A line's title, its number, and what it means.
-const LINES: [Line; 12] = [
+const LINES: [Line; 13] = [
     ("cpus", |n| n.cpus, "CPUs that took part"),
     (
         "flushes",
@@ -60,7 +74,12 @@ const LINES: [Line; 12] = [
     (
         "ipis_elided",
         |n| n.ipis_elided,
-        "interrupts spared: CPU lazy, in another space, or told before",
+        "interrupts spared: CPU lazy, in another space, told before, or left to the host",
+    ),
+    (
+        "by_host",
+        |n| n.by_host,
+        "those of them that the hypervisor saw to",
     ),
     (
         "broadcasts",
@@ -79,9 +98,7 @@ const LINES: [Line; 12] = [
 pub fn render(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    let names = rows
-        .iter()
-        .map(|row| format!("{}\n{}", row.kernel.arch, row.kernel.backend));
+    let names = rows.iter().map(Row::name);
     table.set_header(cells("", names, "\nmeaning"));
     for (title, number, meaning) in LINES {
         let numbers = rows.iter().map(|row| match &row.counts {
@@ -121,10 +138,10 @@ pub fn conclusion(rows: &[Row], break_flush: bool) -> String {
     let of = rows.len();
     match (right == of, break_flush) {
         (true, false) => format!("\nAll {of} kernels ran without a stale read."),
-        (true, true) => format!("\nAll {of} kernels noticed that the invalidation was skipped."),
+        (true, true) => format!("\nAll {of} boots noticed that the invalidation was skipped."),
         (false, false) => format!("\nOnly {right} of {of} kernels ran without a stale read."),
         (false, true) => {
-            format!("\nOnly {right} of {of} kernels noticed that the invalidation was skipped.")
+            format!("\nOnly {right} of {of} boots noticed that the invalidation was skipped.")
         }
     }
 }
@@ -143,6 +160,7 @@ mod tests {
         [
             Row {
                 kernel: &KERNELS[0],
+                broken: None,
                 counts: Some(counts(0)),
                 report: Report::Passed,
                 verdict: Ok(()),
@@ -150,6 +168,7 @@ mod tests {
             },
             Row {
                 kernel: &KERNELS[1],
+                broken: None,
                 counts: None,
                 report: hang,
                 verdict: Err("hang".into()),
@@ -182,6 +201,6 @@ mod tests {
     #[test]
     fn the_conclusion_counts_what_is_right() {
         assert!(conclusion(&rows(), false).contains("Only 1 of 2"));
-        assert!(conclusion(&rows()[..1], true).contains("All 1 kernels noticed"));
+        assert!(conclusion(&rows()[..1], true).contains("All 1 boots noticed"));
     }
 }

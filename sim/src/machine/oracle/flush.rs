@@ -45,7 +45,7 @@ impl Machine {
         let own = &self.cpus[open.cpu];
         let late = own.buffer.iter().filter_map(|store| match store {
             Buffered::Entry(store) => Some(store),
-            Buffered::Word { .. } => None,
+            Buffered::Word { .. } | Buffered::Byte { .. } => None,
         });
         let unseen = late
             .chain(own.issued.iter().filter_map(Issued::as_store))

@@ -33,11 +33,12 @@ impl Machine {
             self.judge_readiness(cpu);
         }
         self.judge_arm_completion(cpu, promise);
+        self.judge_pcid_completion(cpu, promise);
     }
 
     /// `cpu` is about to use its space: it must hold nothing that is closed for use, nor another space's entries.
     pub(crate) fn judge_readiness(&mut self, cpu: usize) {
-        if self.cpus[cpu].exempt {
+        if self.cpus[cpu].exempt || self.owes_flush(cpu) {
             return;
         }
         let context = self.context(cpu, 0);
@@ -62,7 +63,7 @@ impl Machine {
 
     /// Whether `cpu` could use, even speculatively, what no CPU may have any more.
     pub(crate) fn oracle_judges_presence(&mut self, cpu: usize) {
-        if self.cpus[cpu].exempt {
+        if self.cpus[cpu].exempt || self.owes_flush(cpu) {
             return;
         }
         if let Some(entry) = self

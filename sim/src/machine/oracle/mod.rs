@@ -215,7 +215,7 @@ impl Oracle {
     }
 
     /// Whether `entry` is older than a change that is closed for use.
-    fn is_closed(&self, entry: &Entry) -> Option<u8> {
+    pub(crate) fn is_closed(&self, entry: &Entry) -> Option<u8> {
         let truth = &self.scopes[usize::from(entry.scope)];
         let pages = if entry.kind.is_leaf() {
             entry.pages()
@@ -228,7 +228,7 @@ impl Oracle {
     }
 
     /// Whether `entry` is older than a change that is closed for speculation.
-    fn is_closed_hard(&self, entry: &Entry) -> bool {
+    pub(crate) fn is_closed_hard(&self, entry: &Entry) -> bool {
         self.is_closed_by(entry, &self.scopes[usize::from(entry.scope)].closed_hard)
     }
 

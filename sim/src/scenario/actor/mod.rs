@@ -2,8 +2,11 @@
 
 mod access;
 mod change;
+mod halting;
 mod running;
 mod spaces;
+
+pub(crate) use halting::Work;
 
 use std::rc::Rc;
 

@@ -11,13 +11,14 @@ use crate::{
 };
 
 impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
-    fn uses(&self, space: Option<u8>) {
+    pub(super) fn uses(&self, space: Option<u8>) {
         with(|m| m.cpus[self.index].uses = space);
     }
 
     /// Comes online.
     pub(crate) fn online(&mut self) {
         with(|m| m.cpus[self.index].listens = true);
+        F::before_online(with(|m| m.cpus[self.index].number));
         let mut came = self.flusher().online();
         if let Err(OnlineError::SharedTlb { .. }) = came {
             with(|m| m.tally.refused += 1);
@@ -40,6 +41,7 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         self.uses(None);
         with(|m| m.cpus[self.index].exempt = true);
         self.flusher().offline();
+        F::after_offline(with(|m| m.cpus[self.index].number));
         with(|m| m.cpus[self.index].listens = false);
         self.forget();
         point();
@@ -73,7 +75,7 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
     }
 
     /// User code on this CPU may run from now on.
-    fn use_it(&self, owner: &Owner<W>) {
+    pub(super) fn use_it(&self, owner: &Owner<W>) {
         with(|m| {
             if owner.retired.get() {
                 m.fail(format!(

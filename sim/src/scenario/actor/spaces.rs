@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use shootdown::RetireError;
 
-use super::{Actor, give_back, space_of};
+use super::{Actor, give_back, inside, space_of};
 use crate::{
     machine::current::with,
     scenario::{backend::Backend, edit::Edit, owner::Owner},
@@ -23,6 +23,16 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
             }),
             Err(error) => with(|m| m.note(|_| error.to_string())),
         }
+        self.end(&owner);
+    }
+
+    /// The kernel decides whether a space gets a global PCID.
+    pub(crate) fn pin(&self, space: u8, global: bool) {
+        let Some(owner) = self.begin(space) else {
+            return;
+        };
+        // It may end meanwhile.
+        owner.at_ease(|| inside(|| self.flusher().pin(space_of(&owner), global)));
         self.end(&owner);
     }
 
