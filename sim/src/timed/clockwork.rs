@@ -141,7 +141,7 @@ impl Clockwork {
 /// out.
 pub(super) fn give_way_until(at: u64) -> u64 {
     let (now, end) = with(|m| (m.me().now, m.slice_end()));
-    if at <= end {
+    if at < end {
         pass_until(at);
         return 0;
     }
@@ -227,9 +227,10 @@ pub(super) fn run(
             CoroutineResult::Yield(()) | CoroutineResult::Return(()) => {}
         }
     }
-    for mut cpu in cpus {
-        // Every body has ended; what is left of a stack is the loop that takes interrupts.
+    for (index, mut cpu) in cpus.into_iter().enumerate() {
+        // Every body has ended; what is left of a stack is the loop that takes interrupts, perhaps in the midst of one.
         while !cpu.done() {
+            with(|m| m.current = index);
             cpu.resume(());
         }
     }

@@ -217,52 +217,132 @@ pub fn scale() -> Vec<(usize, shootdown::Cost)> {
 
 /// What the model says beside what was published.
 pub fn findings() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(on_arm());
+    findings.extend(concurrent());
+    findings.extend(on_amd());
+    findings.extend(in_guests());
+    findings
+}
+
+fn on_arm() -> [Finding; 2] {
     let arm = Costs::ARM_SERVER;
     let broadcast = processes::loops(Kind::Broadcast, arm, 32, 1);
     let local = processes::loops(Kind::Local, arm, 32, 1);
-    let work = 20_000;
-    let gains = |costs: Costs| {
-        let all: Vec<f64> = [1, 2, 4, 8, 16, 32, 48]
-            .iter()
-            .map(|threads| storm::gain(costs, *threads, work))
-            .collect();
-        let least = all.iter().copied().fold(f64::MAX, f64::min);
-        let most = all.iter().copied().fold(f64::MIN, f64::max);
-        format!("{least:+.1} to {most:+.1} %")
-    };
-    vec![
+    [
         Finding {
             what: "arm64, 32 single-threaded processes on 32 CPUs, mprotect loop: broadcast to local",
             predicted: format!(
-                "{:.2} us to {:.2} us an iteration, {:.1} times",
+                "{:.2} to {:.2} us an iteration: {:.1} times",
                 arm.us(broadcast.iteration),
                 arm.us(local.iteration),
                 broadcast.iteration / local.iteration
             ),
-            published: "2.121 s to 0.120 s, 17.7 times (Arcangeli 2020, 32-CPU Ampere)",
-            because: "",
+            published: "2.121 s to 0.120 s: 17.7 times (Arcangeli 2020, 32-CPU Ampere)",
+            because: "Too small by 5.5 times. The fabric's 200 ns a TLBI are those of another machine, and a DSB that waits behind \
+                      31 others costs 9 us here; the measured loop implies about 50 us. How many iterations the seconds stand for is not published.",
         },
         Finding {
-            what: "arm64, a computing process beside one in an mprotect loop: share of its speed, broadcast and local",
+            what: "arm64, a computing process beside one in an mprotect loop: share of the speed it has alone, broadcast and local",
             predicted: format!(
                 "{:.2} and {:.2}",
                 processes::neighbour(Kind::Broadcast, arm),
                 processes::neighbour(Kind::Local, arm)
             ),
-            published: "860 and 1110 of 1111 to 1149 MFLOPS, 0.75 and 0.97 (Arcangeli 2020, Himeno on ThunderX2)",
-            because: "",
+            published: "860 and 1110 of 1149 MFLOPS: 0.75 and 0.97 (Arcangeli 2020, Himeno on ThunderX2)",
+            because: "Four times too little is lost. On the ThunderX2 four threads share a core and its TLB, and Himeno's own entries \
+                      are counted here as untouched.",
         },
+    ]
+}
+
+/// Cycles between two flushes of a thread in the fileio benchmark. Assumed: the benchmark's share of flushes is not
+/// published.
+const FILEIO: u64 = 100_000;
+
+fn concurrent() -> [Finding; 2] {
+    let gains = |costs: Costs| {
+        let all = [1, 2, 4, 8, 16, 32, 48].map(|threads| storm::gain(costs, threads, FILEIO));
+        let least = all.iter().copied().fold(f64::MAX, f64::min);
+        let most = all.iter().copied().fold(f64::MIN, f64::max);
+        format!("{least:+.1} to {most:+.1} %")
+    };
+    [
         Finding {
             what: "x86_64, concurrent against serial flush, 1 to 48 threads, without isolation",
             predicted: gains(Costs::XEON),
             published: "-0.3 to +6.3 % (Amit 2019, sysbench fileio on DAX, 48-thread Haswell)",
-            because: "",
+            because: "Assumes a flush every 40 us in each thread; the benchmark's own rate is not published, and the gain \
+                      goes with it.",
         },
         Finding {
             what: "x86_64, the same with isolation",
             predicted: gains(Costs::XEON.with_isolation()),
             published: "+1.6 to +4.9 %",
-            because: "",
+            because: "As above. Isolation is modelled as a second invalidation a page, not as a deferred one.",
+        },
+    ]
+}
+
+/// Cycles for which an iteration holds the lock of the page lists: 1 s / 527k, so that this lock alone bounds it.
+const LRU: u64 = 4744;
+
+fn on_amd() -> [Finding; 2] {
+    const THREADS: usize = 36;
+    let costs = Costs::XEON;
+    let work = costs.mprotect;
+    let thousands = |rate: f64| format!("{:.0}k", rate / 1e3);
+    [
+        Finding {
+            what: "x86_64, 36 threads unmapping, interrupts to INVLPGB",
+            predicted: format!(
+                "{} to {} a second",
+                thousands(storm::throughput::<Concurrent>(costs, THREADS, work)),
+                thousands(storm::throughput::<Broadcasting<Concurrent>>(
+                    costs, THREADS, work
+                ))
+            ),
+            published: "731k to 1157k (van Riel 2025, tlb_flush2_threads on a 36-core Milan)",
+            because: "Interrupts come out near; INVLPGB too fast, for nothing here bounds the rest of the kernel: the published figures stop \
+                      growing at 8 threads (1267k), with the same loop at 304k for one.",
+        },
+        Finding {
+            what: "x86_64, the same behind a lock that each iteration holds for 1.9 us",
+            predicted: format!(
+                "{} to {} a second",
+                thousands(storm::behind_a_lock::<Concurrent>(
+                    costs, THREADS, work, LRU
+                )),
+                thousands(storm::behind_a_lock::<Broadcasting<Concurrent>>(
+                    costs, THREADS, work, LRU
+                ))
+            ),
+            published: "527k to 527k (the same, before the page lists' lock was out of the way)",
+            because: "The time the lock is held is taken from the published figure, so only that both are the same is a prediction.",
+        },
+    ]
+}
+
+fn in_guests() -> [Finding; 2] {
+    let costs = Costs::XEON;
+    let ratio = |host_cpus| {
+        storm::overcommitted::<HyperV<TimedGuest>>(costs, 16, host_cpus)
+            / storm::overcommitted::<Concurrent>(costs, 16, host_cpus)
+    };
+    [
+        Finding {
+            what: "Guest of 16 vCPUs, unmapping with tables freed: interrupts to hypercalls, on 16 and on 12 CPUs",
+            predicted: format!("{:.2} and {:.0} times as fast", ratio(16), ratio(12)),
+            published: "3m33 to 2m20: 1.5 times (Kuznetsov 2017, 48 threads in a guest of 16 vCPUs on Hyper-V)",
+            because: "The measured host lies between: it was overcommitted some of the time. Without overcommit a hypercall costs more than \
+                      interrupts, which is why it is used only where the host advises it. The guest's own scheduler and its lock of the \
+                      mappings are not modelled.",
+        },
+        Finding {
+            what: "ebizzy, 96 vCPUs overcommitted, waiting vCPUs not interrupted",
+            predicted: String::from("not modelled"),
+            published: "7702 to 9111 records a second (Ishiguro 2025)",
+            because: "The model has no lock whose waiters halt. What a vCPU that does not run costs an initiator stands above.",
         },
     ]
 }

@@ -19,6 +19,7 @@ use super::{
     costs::Costs,
     host::Host,
     hypercall::{TimedGuest, set_pages},
+    lines::Use,
     platform::set_slots,
     wait,
     x86::TimedX86,
@@ -144,6 +145,12 @@ pub(super) fn now() -> u64 {
 /// Computes for so many cycles; interrupts and snooped broadcasts come on top.
 pub(super) fn compute(cycles: u64) {
     wait::compute(cycles);
+}
+
+/// A locked instruction of the kernel's own on `word`.
+pub(super) fn update(word: &u64) {
+    wait::point();
+    with(|m| m.charge(core::ptr::from_ref(word).addr(), Use::Update));
 }
 
 /// Uses the working set once: entries that were dropped are filled again.
