@@ -66,25 +66,28 @@ pub fn run(options: &Options) -> Result<ExitCode, Failure> {
             rows.push(row);
         }
     }
+    let shown = shown(&rows, options.break_flush);
     if !options.json {
-        println!("{}", table::render(&rows));
-        for row in &rows {
-            if let Some(phases) = phases::render(row) {
-                println!("\n{phases}");
-            }
-        }
-        println!("{}", table::conclusion(&rows, options.break_flush));
+        println!("{shown}");
     }
     let failed = rows.iter().any(|row| row.verdict.is_err());
     if options.write && !failed {
-        let [text, conclusion] = [table::render(&rows), table::conclusion(&rows, false)];
-        readme::write("demo", &format!("```text\n{text}\n{conclusion}\n```"))?;
+        readme::write("demo", &format!("```text\n{shown}\n```"))?;
     }
     Ok(if failed {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// What the demo prints at its end.
+fn shown(rows: &[Row], broken: bool) -> String {
+    let mut shown = table::render(rows);
+    for phases in rows.iter().filter_map(phases::render) {
+        shown += &format!("\n\n{phases}");
+    }
+    shown + &format!("\n{}", table::conclusion(rows, broken))
 }
 
 fn boot(
