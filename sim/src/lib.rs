@@ -29,6 +29,7 @@ pub mod replay;
 mod rng;
 mod scenario;
 pub mod shrink;
+pub mod timed;
 pub mod variants;
 
 pub use choice::{Choice, Point, Schedule};

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::install::{self, Needs};
 use crate::kernels::{self, Kernel};
 use crate::progress::Progress;
-use crate::{build, tool};
+use crate::{build, readme, tool};
 use qemu_test_runner::ended::Report;
 use qemu_test_runner::machine::Arch;
 use qemu_test_runner::process::{self, Group};
@@ -35,6 +35,9 @@ pub struct Options {
     /// Print one JSON object per kernel and line, and nothing else.
     #[arg(long)]
     json: bool,
+    /// Put the table into the README.
+    #[arg(long, conflicts_with_all = ["arch", "backend", "break_flush", "json"])]
+    write: bool,
 }
 
 /// Boots the kernels, prints what they did, and fails if one of them did not do what it should.
@@ -63,21 +66,28 @@ pub fn run(options: &Options) -> Result<ExitCode, Failure> {
             rows.push(row);
         }
     }
+    let shown = shown(&rows, options.break_flush);
     if !options.json {
-        println!("{}", table::render(&rows));
-        for row in &rows {
-            if let Some(phases) = phases::render(row) {
-                println!("\n{phases}");
-            }
-        }
-        println!("{}", table::conclusion(&rows, options.break_flush));
+        println!("{shown}");
     }
     let failed = rows.iter().any(|row| row.verdict.is_err());
+    if options.write && !failed {
+        readme::write("demo", &format!("```text\n{shown}\n```"))?;
+    }
     Ok(if failed {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// What the demo prints at its end.
+fn shown(rows: &[Row], broken: bool) -> String {
+    let mut shown = table::render(rows);
+    for phases in rows.iter().filter_map(phases::render) {
+        shown += &format!("\n\n{phases}");
+    }
+    shown + &format!("\n{}", table::conclusion(rows, broken))
 }
 
 fn boot(

@@ -1,4 +1,4 @@
-//! `cargo xtask sim`.
+//! `cargo xtask sim`, and what else the simulator's package measures.
 
 use crate::failure::Failure;
 use crate::project;
@@ -24,20 +24,22 @@ pub struct Options {
 /// # Errors
 /// If cargo can't be started.
 pub fn run(options: &Options) -> Result<ExitCode, Failure> {
+    program("sim", &options.arguments)
+}
+
+/// Measures in virtual time and writes the page under `docs/`.
+///
+/// # Errors
+/// If cargo can't be started.
+pub fn virtual_time() -> Result<ExitCode, Failure> {
+    program("virtual-time", &[])
+}
+
+fn program(name: &str, arguments: &[OsString]) -> Result<ExitCode, Failure> {
     let mut command = Command::new("cargo");
-    command.args([
-        "run",
-        "--quiet",
-        "--release",
-        "--package",
-        "shootdown-sim",
-        "--bin",
-        "sim",
-        "--",
-    ]);
-    command
-        .args(&options.arguments)
-        .current_dir(project::root());
+    command.args(["run", "--quiet", "--release"]);
+    command.args(["--package", "shootdown-sim", "--bin", name, "--"]);
+    command.args(arguments).current_dir(project::root());
     let status = command.status().map_err(|error| LaunchError::Refused {
         program: "cargo".into(),
         error,

@@ -11,6 +11,7 @@
 pub mod aim;
 pub mod apic;
 pub mod arena;
+pub mod bench;
 pub mod boot;
 pub mod cmdline;
 pub mod console;

@@ -5,6 +5,8 @@ use std::sync::Once;
 
 use shootdown::atomic::{Hook, Location, set_hook};
 
+use crate::timed;
+
 use super::{
     current::{is_running, with},
     scheduler::point,
@@ -27,6 +29,9 @@ pub(crate) fn install() {
 
 impl Hook for Hooked {
     fn load(&self, word: &AtomicU64, order: Ordering, at: Location) -> u64 {
+        if timed::is_running() {
+            return timed::load(word);
+        }
         if !is_running() {
             return word.load(order);
         }
@@ -35,6 +40,9 @@ impl Hook for Hooked {
     }
 
     fn store(&self, word: &AtomicU64, value: u64, order: Ordering, at: Location) {
+        if timed::is_running() {
+            return timed::store(word, value, order);
+        }
         if !is_running() {
             return word.store(value, order);
         }
@@ -54,6 +62,9 @@ impl Hook for Hooked {
         order: Ordering,
         at: Location,
     ) -> Result<u64, u64> {
+        if timed::is_running() {
+            return timed::rmw(word, update);
+        }
         if !is_running() {
             return word.fetch_update(order, Ordering::Relaxed, update);
         }
@@ -62,6 +73,9 @@ impl Hook for Hooked {
     }
 
     fn fence(&self, order: Ordering, at: Location) {
+        if timed::is_running() {
+            return timed::fence(order);
+        }
         if !is_running() {
             return fence(order);
         }
@@ -75,6 +89,9 @@ impl Hook for Hooked {
     }
 
     fn load_byte(&self, byte: &AtomicU8, order: Ordering, at: Location) -> u8 {
+        if timed::is_running() {
+            return timed::load_byte(byte);
+        }
         if !is_running() {
             return byte.load(order);
         }
@@ -83,6 +100,9 @@ impl Hook for Hooked {
     }
 
     fn store_byte(&self, byte: &AtomicU8, value: u8, order: Ordering, at: Location) {
+        if timed::is_running() {
+            return timed::store_byte(byte, value);
+        }
         if !is_running() {
             return byte.store(value, order);
         }
@@ -97,6 +117,9 @@ impl Hook for Hooked {
         order: Ordering,
         at: Location,
     ) -> Result<u8, u8> {
+        if timed::is_running() {
+            return timed::rmw_byte(byte, update);
+        }
         if !is_running() {
             return byte.fetch_update(order, Ordering::Relaxed, update);
         }

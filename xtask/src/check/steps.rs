@@ -257,6 +257,11 @@ fn on_target() -> Vec<Step> {
 fn kernels() -> Vec<Step> {
     let demo = "cargo run --quiet -p xtask -- demo";
     vec![
+        step(
+            "bench: two runs agree to the instruction",
+            10,
+            "cargo run --quiet -p xtask -- bench --check",
+        ),
         step("demo", 10, demo),
         step(
             "demo: the flush is broken on purpose",
