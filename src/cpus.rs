@@ -129,6 +129,14 @@ impl<const W: usize> CpuSet<W> {
         self.words[word_of::<W>(cpu)] &= !(1 << (cpu % 64));
     }
 
+    /// Removes all CPUs but those of `other`.
+    #[inline(always)]
+    pub(crate) fn keep(&mut self, other: &Self) {
+        for (word, other) in self.words.iter_mut().zip(other.words) {
+            *word &= other;
+        }
+    }
+
     /// Adds all CPUs of `other`.
     #[inline(always)]
     pub(crate) fn add_all(&mut self, other: &Self) {

@@ -1,11 +1,19 @@
 //! The initiator's first half: make a change known, choose the targets, tell them.
 
-use super::{Courier, Instructions, Tlb, courier, payload, trim_mail, wait::Reach};
+use super::{
+    Courier, Instructions, Tlb,
+    courier::{self, Round},
+    payload::Payload,
+    trim_mail,
+    wait::Reach,
+};
 use crate::{
     atomic::Ordering::{Acquire, Relaxed},
     coverage::{Branch, took},
-    domain::CatchUp,
+    cpus::CpuSet,
+    domain::{CatchUp, Domain},
     flusher::Scope,
+    paging::Stride,
     platform::IpiPlatform,
     request::Request,
     slot::{CpuSlot, Loaded},
@@ -26,16 +34,23 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         match scope {
             Scope::Space(space) => {
                 let payload = self.count(my, request);
-                let generation =
-                    self.announce_to_space(my, space, payload, request, reach, Alone::IsServed);
-                self.dispatch_to(my, reach, || {
-                    self.flush_own_space(my, space, payload, generation);
-                });
-                generation
+                let before = space.domain.advance(I::barrier_after_rmw);
+                let everyone = Self::reaches_everyone(request);
+                let others = Self::others(space);
+                if others.is_empty() && Self::lacks_nothing(my, space, before) {
+                    // Nobody else looks for the payload: whoever loads the space now compares generations, and drops all
+                    // of a space that it has old entries of. Not retired, or this CPU would lack that.
+                    took(Branch::NoTarget);
+                    self.flush_own_request(my, space, payload, before + 1);
+                } else {
+                    reach.targets = self.tell_others(space, payload, before, others, everyone);
+                    reach.everyone = everyone;
+                }
+                before + 1
             }
             Scope::Kernel => {
                 let generation = self.announce_to_all(my, request, reach);
-                self.dispatch_to(my, reach, || self.flush_own(my, reach));
+                self.dispatch_to(my, reach);
                 generation
             }
         }
@@ -52,38 +67,70 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         match scope {
             Scope::Space(space) => {
                 let payload = self.count(my, request);
-                self.announce_to_space(my, space, payload, request, reach, Alone::ReadsRing)
+                let before = space.domain.advance(I::barrier_after_rmw);
+                let generation = Self::live(space, before) + 1;
+                space.domain.publish(generation, payload.some());
+                let everyone = Self::reaches_everyone(request);
+                let others = Self::others(space);
+                let targets = self.targets_among(my, space, others, everyone, |_, _| ());
+                reach.targets.add_all(&targets);
+                reach.everyone |= everyone;
+                generation
             }
             Scope::Kernel => self.announce_to_all(my, request, reach),
         }
     }
 
-    /// Counts a request for a space, and gives its range as a payload, or `None` if everything goes.
+    /// Counts a request for a space, and gives its range as a payload.
     #[inline(always)]
-    fn count(&self, my: &CpuSlot, request: &Request) -> Option<u64> {
+    fn count(&self, my: &CpuSlot, request: &Request) -> Payload {
         my.counters.flushes.add(1);
-        if let Some(range) = request.span()
-            && let Some(page) = payload::one_page(range)
-        {
+        let Some(range) = request.span() else {
+            my.counters.full.add(1);
+            return Payload::ALL;
+        };
+        if let Some(page) = Payload::one_page(range) {
             my.counters.pages.add(1);
-            return Some(page);
+            return page;
         }
-        self.count_many(my, request)
+        self.count_range(my, range.start(), range.pages(), range.stride())
     }
 
+    // Scalars by value: what is out of the way then costs the frequent case nothing.
     #[inline(never)]
-    fn count_many(&self, my: &CpuSlot, request: &Request) -> Option<u64> {
-        let payload = request.span().and_then(|range| {
-            my.counters.pages.add(range.pages());
-            payload::encode(range, self.settings.mode().ceiling())
-        });
-        if payload.is_none() {
+    fn count_range(&self, my: &CpuSlot, start: u64, pages: u64, stride: Stride) -> Payload {
+        my.counters.pages.add(pages);
+        let payload = Payload::of(start, pages, stride, self.settings.mode().ceiling());
+        if payload.is_all() {
             my.counters.full.add(1);
         }
         payload
     }
 
-    /// Targets are chosen after a full barrier, which pairs with the one in `switch` (invariants 1 and 2):
+    /// Freed tables may be walked speculatively by a CPU that merely has the space loaded (invariant 6).
+    #[inline(always)]
+    fn reaches_everyone(request: &Request) -> bool {
+        request.reaches_lazy() && !broken(Broken::LazySkippedFreed)
+    }
+
+    /// The generation that [`advance`](crate::domain::Domain::advance) gave, of a space that has not retired.
+    #[inline(always)]
+    fn live(space: &Space<W>, before: u64) -> u64 {
+        if Domain::was_retired(before) {
+            retired(space.id());
+        }
+        before
+    }
+
+    /// Whether this CPU uses the space and has caught up with the generation `before` a request. Interrupts are off:
+    /// nothing was served since the request began.
+    #[inline(always)]
+    fn lacks_nothing(my: &CpuSlot, space: &Space<W>, before: u64) -> bool {
+        Loaded(my.seen.loaded.load(Relaxed)) == Loaded::used(space.id)
+            && my.seen.generation.load(Relaxed) == before
+    }
+
+    /// The other CPUs in the space's mask: read after a full barrier, which pairs with the one in `switch` (invariants 1 and 2):
     ///
     /// ```text
     /// initiator                          CPU that loads the space
@@ -95,40 +142,75 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     ///
     /// Without either barrier both may read the old value: the initiator skips a CPU that goes on to use the old entry.
     #[inline(always)]
-    fn announce_to_space(
+    fn others(space: &Space<W>) -> CpuSet<W> {
+        let mut others = space.cpus.snapshot();
+        others.take_out(P::current_cpu());
+        others
+    }
+
+    /// Those of `others` that a flush must reach, each given to `each` with its slot.
+    #[inline(always)]
+    fn targets_among(
         &self,
         my: &CpuSlot,
         space: &Space<W>,
-        payload: Option<u64>,
-        request: &Request,
-        reach: &mut Reach<W>,
-        alone: Alone,
-    ) -> u64 {
-        let Some(generation) = space.domain.advance(I::barrier_after_rmw) else {
-            retired(space.id());
-        };
-        // Freed tables may be walked speculatively by a CPU that merely has the space loaded (invariant 6).
-        let everyone = request.reaches_lazy() && !broken(Broken::LazySkippedFreed);
-        reach.everyone |= everyone;
-        let mut others = space.cpus.snapshot();
-        others.take_out(P::current_cpu());
-        if others.is_empty() && matches!(alone, Alone::IsServed) {
-            return generation;
-        }
-        space.domain.publish(generation, payload);
+        others: CpuSet<W>,
+        everyone: bool,
+        mut each: impl FnMut(&CpuSlot, usize),
+    ) -> CpuSet<W> {
         let used = Loaded::used(space.id);
         let mut targets = others;
         let mut trim = None;
         others.for_each(|cpu| {
-            let loaded = Loaded(P::slot(cpu).seen.loaded.load(Acquire));
+            let slot = P::slot(cpu);
+            let loaded = Loaded(slot.seen.loaded.load(Acquire));
             if loaded == used {
                 took(Branch::TargetLoaded);
             } else if !self.must_reach(my, space, cpu, loaded, everyone, &mut trim) {
                 targets.take_out(cpu);
+                return;
             }
+            each(slot, cpu);
         });
-        reach.targets.add_all(&targets);
-        generation
+        targets
+    }
+
+    /// The second half of a flush of a space that others have: finds targets, interrupts them, and flushes the own TLB.
+    /// Its arguments fit registers.
+    #[inline(never)]
+    fn tell_others(
+        &self,
+        space: &Space<W>,
+        payload: Payload,
+        before: u64,
+        others: CpuSet<W>,
+        everyone: bool,
+    ) -> CpuSet<W> {
+        let my = P::own_slot();
+        let generation = Self::live(space, before) + 1;
+        space.domain.publish(generation, payload.some());
+        let mut round = Round::of(others);
+        let targets = self.targets_among(my, space, others, everyone, |slot, cpu| {
+            round.ask(slot, cpu, false, my);
+        });
+        round.keep(&targets);
+        if targets.is_empty() {
+            took(Branch::NoTarget);
+        } else {
+            my.counters.remote.add(1);
+        }
+        if self.courier.is_concurrent() {
+            round.send::<P, I>(my);
+        }
+        if Self::lacks_nothing(my, space, before) {
+            self.flush_own_request(my, space, payload, generation);
+        } else {
+            self.catch_up_behind(my);
+        }
+        if !self.courier.is_concurrent() {
+            round.send::<P, I>(my);
+        }
+        targets
     }
 
     /// Whether a flush of `space` must reach a CPU in its mask that does not use it.
@@ -187,11 +269,13 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         let payload = request
             .span()
             .filter(|_| by_page || broken(Broken::KernelOnePcid))
-            .and_then(|range| payload::encode(range, mode.ceiling()));
-        if payload.is_none() {
+            .map_or(Payload::ALL, |range| {
+                Payload::of(range.start(), range.pages(), range.stride(), mode.ceiling())
+            });
+        if payload.is_all() {
             my.counters.full.add(1);
         }
-        let Some(generation) = self.kernel.announce(payload, I::barrier_after_rmw) else {
+        let Some(generation) = self.kernel.announce(payload.some(), I::barrier_after_rmw) else {
             unreachable!("the kernel does not retire");
         };
         reach.kernel = true;
@@ -209,22 +293,21 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         generation
     }
 
-    /// Tells the targets, and flushes the own TLB by `own`: the initiator is its own first target.
-    #[inline(always)]
-    pub(super) fn dispatch_to(&self, my: &CpuSlot, reach: &Reach<W>, own: impl Fn()) {
+    /// Tells the targets, and flushes the own TLB: the initiator is its own first target.
+    pub(super) fn dispatch_to(&self, my: &CpuSlot, reach: &Reach<W>) {
         if reach.targets.is_empty() {
             took(Branch::NoTarget);
-            my.counters.local.add(1);
-            own();
+            self.flush_own(my, reach);
             return;
         }
         my.counters.remote.add(1);
+        let interrupt = || courier::interrupt::<P, I, W>(&reach.targets, reach.kernel, my);
         if self.courier.is_concurrent() {
-            courier::interrupt::<P, I, W>(&reach.targets, my);
-            own();
+            interrupt();
+            self.flush_own(my, reach);
         } else {
-            own();
-            courier::interrupt::<P, I, W>(&reach.targets, my);
+            self.flush_own(my, reach);
+            interrupt();
         }
     }
 
@@ -240,42 +323,23 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         self.catch_up_with_space(my);
     }
 
-    /// Flushes what this CPU alone has, after the one request that began `generation`.
+    /// Flushes what this CPU alone has: it lacks the request that began `generation`, and that is at hand.
     #[inline(always)]
-    fn flush_own_space(
-        &self,
-        my: &CpuSlot,
-        space: &Space<W>,
-        payload: Option<u64>,
-        generation: u64,
-    ) {
+    fn flush_own_request(&self, my: &CpuSlot, space: &Space<W>, payload: Payload, generation: u64) {
         if broken(Broken::SkipLocal) {
             return;
         }
-        // Interrupts are off: nothing was served since the generation began.
-        let uses = Loaded(my.seen.loaded.load(Relaxed)) == Loaded::used(space.id);
-        if !(uses && my.seen.generation.load(Relaxed) == generation - 1) {
-            return self.catch_up_behind(my);
-        }
-        // The one change that this CPU lacks is at hand.
-        let todo = payload.map_or(CatchUp::All, CatchUp::One);
+        let todo = payload.some().map_or(CatchUp::All, CatchUp::One);
         self.flush_space_to(my, space, todo, generation);
     }
 
     #[cold]
     #[inline(never)]
     fn catch_up_behind(&self, my: &CpuSlot) {
-        self.catch_up_with_space(my);
+        if !broken(Broken::SkipLocal) {
+            self.catch_up_with_space(my);
+        }
     }
-}
-
-/// Where the initiator finds its own request if no other CPU has the space.
-#[derive(Clone, Copy)]
-enum Alone {
-    /// It has it at hand, so the ring need not have it.
-    IsServed,
-    /// In the ring, later.
-    ReadsRing,
 }
 
 #[cold]

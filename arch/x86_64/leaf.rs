@@ -7,10 +7,7 @@ use core::{
     sync::atomic::{Ordering::SeqCst, compiler_fence},
 };
 
-use x86_64::registers::{
-    control::{Cr3, Cr4},
-    model_specific::Efer,
-};
+use x86_64::registers::{control::Cr4, model_specific::Efer};
 
 use super::{Hardware, Instructions, InvpcidKind};
 
@@ -45,8 +42,10 @@ unsafe impl Instructions for Hardware {
 
     #[inline(always)]
     fn read_cr3() -> u64 {
-        let (frame, low) = Cr3::read_raw();
-        frame.start_address().as_u64() | u64::from(low)
+        let value;
+        // SAFETY: reading changes nothing.
+        unsafe { asm!("mov {}, cr3", out(reg) value, options(nostack, preserves_flags)) };
+        value
     }
 
     #[inline(always)]

@@ -105,7 +105,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         // No longer a target of kernel flushes; then serve those that saw the bit. Whoever waits after that sees
         // OFFLINE.
         self.online.remove(me);
-        self.serve(my);
+        my.mail.pending.swap(0, SeqCst);
+        I::barrier_after_rmw();
+        self.serve_all(my);
         my.seen.flusher.set(0);
         my.seen.loaded.store(Loaded::OFFLINE.0, Release);
     }

@@ -52,7 +52,7 @@ impl PcidSlots<'_> {
     }
 
     /// The PCID that is loaded, while a space is.
-    #[inline(always)]
+    #[cfg(test)]
     pub(super) fn current_pcid(&self) -> u16 {
         self.current() as u16 + 1
     }

@@ -40,12 +40,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         }
         match scope {
             Scope::Space(space) => {
-                let (id, everyone) = (space.id, reach.everyone);
-                reach.targets.for_each(|cpu| {
-                    if !Self::has_reached(cpu, id, generation, everyone) {
-                        self.wait_on(cpu, id, generation, everyone);
-                    }
-                });
+                self.wait_for_each(reach.targets, space.id, generation, reach.everyone);
             }
             Scope::Kernel => reach.targets.for_each(|cpu| {
                 self.wait_until(cpu, || Self::has_reached_kernel(cpu, generation));
@@ -53,10 +48,11 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         }
     }
 
-    // Everything by value: what is out of the way costs the frequent case nothing.
     #[inline(never)]
-    fn wait_on(&self, cpu: usize, id: u64, generation: u64, everyone: bool) {
-        self.wait_until(cpu, || Self::has_reached(cpu, id, generation, everyone));
+    fn wait_for_each(&self, targets: CpuSet<W>, id: u64, generation: u64, everyone: bool) {
+        targets.for_each(|cpu| {
+            self.wait_until(cpu, || Self::has_reached(cpu, id, generation, everyone));
+        });
     }
 
     #[inline(always)]

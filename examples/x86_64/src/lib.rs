@@ -9,6 +9,7 @@
 
 pub mod apic;
 pub mod arena;
+pub mod bench;
 pub mod boot;
 pub mod cmdline;
 pub mod console;

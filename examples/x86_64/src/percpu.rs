@@ -36,17 +36,20 @@ struct Stack(UnsafeCell<[u8; EXTRA_STACK_SIZE]>);
 /// Flushers that may run side by side, each with a slot on every CPU.
 pub(crate) const FLUSHERS: usize = 4;
 
-/// What GS points to. `index` comes first: [`current`] reads it at offset 0; then the address of `slots`.
+/// What GS points to. `index` comes first: [`current`] reads it at offset 0; then the address of its [`SLOTS`].
 #[repr(C)]
 struct PerCpu {
     index: UnsafeCell<usize>,
     own_slots: UnsafeCell<*const [CpuSlot; FLUSHERS]>,
-    slots: [CpuSlot; FLUSHERS],
     taken: AtomicBool,
     tss: UnsafeCell<TaskStateSegment>,
     gdt: UnsafeCell<GlobalDescriptorTable>,
     stacks: [Stack; 2],
 }
+
+/// As many as a word of a CPU set has bits, so that the compiler need not check a bit's number.
+static SLOTS: [[CpuSlot; FLUSHERS]; 64] = [const { [const { CpuSlot::new() }; FLUSHERS] }; 64];
+const _: () = assert!(MAX_CPUS <= SLOTS.len());
 
 // SAFETY: `init` lets one CPU write its own entry, once; after that it is only read.
 unsafe impl Sync for PerCpu {}
@@ -55,7 +58,6 @@ static CPUS: [PerCpu; MAX_CPUS] = [const {
     PerCpu {
         index: UnsafeCell::new(0),
         own_slots: UnsafeCell::new(core::ptr::null()),
-        slots: [const { CpuSlot::new() }; FLUSHERS],
         taken: AtomicBool::new(false),
         tss: UnsafeCell::new(TaskStateSegment::new()),
         gdt: UnsafeCell::new(GlobalDescriptorTable::new()),
@@ -77,7 +79,7 @@ pub(crate) fn init(index: usize) {
     // SAFETY: `taken` gives this CPU the entry for itself; the static is never moved, so the tables may be loaded.
     unsafe {
         *cpu.index.get() = index;
-        *cpu.own_slots.get() = &raw const cpu.slots;
+        *cpu.own_slots.get() = slots(index);
         let tss = &mut *cpu.tss.get();
         // The segment is packed: its table is written as a whole.
         let mut tops = [VirtAddr::zero(); 7];
@@ -123,8 +125,8 @@ pub fn current() -> usize {
 /// The flushers' memory for CPU `cpu`.
 #[inline]
 pub(crate) fn slots(cpu: usize) -> &'static [CpuSlot; FLUSHERS] {
-    // A mask rather than a check: there is no such CPU, and this is where a flush spends its time.
-    &CPUS[cpu % MAX_CPUS].slots
+    // A remainder rather than a check: there is no such CPU, and this is where a flush spends its time.
+    &SLOTS[cpu % SLOTS.len()]
 }
 
 /// The flushers' memory for the caller's CPU, once it is set up.
