@@ -77,6 +77,8 @@ pub(crate) struct Seen {
     /// The address of the flusher that this CPU is online in, 0 if it is not. A second flusher on the same platform would
     /// take the first one's state for its own.
     pub(crate) flusher: Private,
+    /// The owner's bit in its word of a mask.
+    pub(crate) bit: Private,
     /// In CPU 0's slot: the address of the only flusher that CPUs may come online in.
     pub(crate) claim: Private,
 }
@@ -143,6 +145,7 @@ impl CpuSlot {
                     generation: AtomicU64::new(0),
                     kernel_generation: AtomicU64::new(0),
                     flusher: Private::new(0),
+                    bit: Private::new(0),
                     claim: Private::new(0),
                 },
                 mail: Mail {

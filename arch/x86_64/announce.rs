@@ -36,14 +36,16 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
                 let payload = self.count(my, request);
                 let before = space.domain.advance(I::barrier_after_rmw);
                 let everyone = Self::reaches_everyone(request);
-                let others = Self::others(space);
-                if others.is_empty() && Self::lacks_nothing(my, space, before) {
+                let cpus = Self::cpus(space);
+                if cpus.is_only(P::current_cpu, my.seen.bit.get())
+                    && Self::lacks_nothing(my, space, before)
+                {
                     // Nobody else looks for the payload: whoever loads the space now compares generations, and drops all
                     // of a space that it has old entries of. Not retired, or this CPU would lack that.
                     took(Branch::NoTarget);
                     self.flush_own_request(my, space, payload, before + 1);
                 } else {
-                    reach.targets = self.tell_others(space, payload, before, others, everyone);
+                    reach.targets = self.tell_others(space, payload, before, cpus, everyone);
                     reach.everyone = everyone;
                 }
                 before + 1
@@ -71,7 +73,8 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
                 let generation = Self::live(space, before) + 1;
                 space.domain.publish(generation, payload.some());
                 let everyone = Self::reaches_everyone(request);
-                let others = Self::others(space);
+                let mut others = Self::cpus(space);
+                others.take_out(P::current_cpu());
                 let targets = self.targets_among(my, space, others, everyone, |_, _| ());
                 reach.targets.add_all(&targets);
                 reach.everyone |= everyone;
@@ -130,7 +133,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             && my.seen.generation.load(Relaxed) == before
     }
 
-    /// The other CPUs in the space's mask: read after a full barrier, which pairs with the one in `switch` (invariants 1 and 2):
+    /// The CPUs in the space's mask: read after a full barrier, which pairs with the one in `switch` (invariants 1 and 2):
     ///
     /// ```text
     /// initiator                          CPU that loads the space
@@ -142,10 +145,8 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     ///
     /// Without either barrier both may read the old value: the initiator skips a CPU that goes on to use the old entry.
     #[inline(always)]
-    fn others(space: &Space<W>) -> CpuSet<W> {
-        let mut others = space.cpus.snapshot();
-        others.take_out(P::current_cpu());
-        others
+    fn cpus(space: &Space<W>) -> CpuSet<W> {
+        space.cpus.snapshot()
     }
 
     /// Those of `others` that a flush must reach, each given to `each` with its slot.
@@ -183,10 +184,12 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         space: &Space<W>,
         payload: Payload,
         before: u64,
-        others: CpuSet<W>,
+        cpus: CpuSet<W>,
         everyone: bool,
     ) -> CpuSet<W> {
         let my = P::own_slot();
+        let mut others = cpus;
+        others.take_out(P::current_cpu());
         let generation = Self::live(space, before) + 1;
         space.domain.publish(generation, payload.some());
         let mut round = Round::of(others);
@@ -329,8 +332,13 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         if broken(Broken::SkipLocal) {
             return;
         }
-        let todo = payload.some().map_or(CatchUp::All, CatchUp::One);
-        self.flush_space_to(my, space, todo, generation);
+        // The frequent case first.
+        if let Some(page) = payload.page() {
+            self.flush_space_to(my, space, CatchUp::One(page), generation);
+        } else {
+            let todo = payload.some().map_or(CatchUp::All, CatchUp::One);
+            self.flush_space_to(my, space, todo, generation);
+        }
     }
 
     #[cold]

@@ -47,6 +47,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         }
         self.compare_features(me)?;
         my.seen.flusher.set(address(self));
+        my.seen.bit.set(1 << (me % 64));
         PcidSlots(&my.own).reset();
         my.mail.pending.store(0, Relaxed);
         self.answer_trim(my);

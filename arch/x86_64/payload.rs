@@ -42,6 +42,12 @@ impl Payload {
         Self(start | (pages - 1) << 3 | stride << 1)
     }
 
+    /// The page, if it is one small page.
+    #[inline(always)]
+    pub(super) fn page(self) -> Option<u64> {
+        (self.0 & 0xfff == 0).then_some(self.0)
+    }
+
     #[inline(always)]
     pub(super) const fn is_all(self) -> bool {
         self.0 == Self::ALL.0

@@ -23,11 +23,17 @@ use crate::{
 };
 
 impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W> {
+    /// Whether this CPU is asked to serve.
+    #[inline(always)]
+    pub(super) fn is_asked() -> bool {
+        P::own_slot().mail.pending.load(Relaxed) != 0
+    }
+
     /// Serves if a request is pending.
     #[inline]
     pub(super) fn serve_pending(&self) -> bool {
         // Found on a CPU that is not pinned it may be another CPU's, then serving is merely early.
-        let pending = P::own_slot().mail.pending.load(Relaxed) != 0;
+        let pending = Self::is_asked();
         if pending {
             self.serve_now();
         }

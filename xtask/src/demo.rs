@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::install::{self, Needs};
 use crate::kernels::{self, Kernel};
 use crate::progress::Progress;
-use crate::{build, tool};
+use crate::{build, readme, tool};
 use qemu_test_runner::ended::Report;
 use qemu_test_runner::machine::Arch;
 use qemu_test_runner::process::{self, Group};
@@ -33,6 +33,9 @@ pub struct Options {
     /// Print one JSON object per kernel and line, and nothing else.
     #[arg(long)]
     json: bool,
+    /// Put the table into the README.
+    #[arg(long, conflicts_with_all = ["arch", "backend", "break_flush", "json"])]
+    write: bool,
 }
 
 /// Boots the kernels, prints what they did, and fails if one of them did not do what it should.
@@ -58,6 +61,10 @@ pub fn run(options: &Options) -> Result<ExitCode, Failure> {
         println!("{}", table::conclusion(&rows, options.break_flush));
     }
     let failed = rows.iter().any(|row| row.verdict.is_err());
+    if options.write && !failed {
+        let [text, conclusion] = [table::render(&rows), table::conclusion(&rows, false)];
+        readme::write("demo", &format!("```text\n{text}\n{conclusion}\n```"))?;
+    }
     Ok(if failed {
         ExitCode::FAILURE
     } else {

@@ -42,6 +42,13 @@ pub const KERNELS: &[Kernel] = &[
     },
 ];
 
+/// The kernels that measure.
+pub const BENCHMARKS: &[Kernel] = &[Kernel {
+    arch: Arch::X86_64,
+    backend: "bench",
+    package: X86_64,
+}];
+
 /// How long a kernel may run; each is done in seconds on an idle machine.
 pub const TIME_LIMIT: Duration = Duration::from_secs(120);
 

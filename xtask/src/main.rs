@@ -1,5 +1,6 @@
 //! `cargo xtask`: builds, boots and checks everything around the crate.
 
+mod bench;
 mod build;
 mod check;
 mod demo;
@@ -9,6 +10,7 @@ mod install;
 mod kernels;
 mod progress;
 mod project;
+mod readme;
 mod sim;
 mod tool;
 
@@ -27,6 +29,8 @@ struct Arguments {
 enum Task {
     /// Boots the example kernels under QEMU and prints what they did.
     Demo(demo::Options),
+    /// Counts the instructions of flushes and switches under QEMU, beside what they would cost without a protocol.
+    Bench(bench::Options),
     /// Writes a bootable ELF file per example kernel and prints the QEMU line for each.
     Images(images::Options),
     /// Runs the simulated machine; all arguments go to the simulator.
@@ -38,6 +42,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Task::Demo(options) => demo::run(&options),
+        Task::Bench(options) => bench::run(&options),
         Task::Images(options) => images::run(&options),
         Task::Sim(options) => sim::run(&options),
         Task::Test(options) => check::run(&options),

@@ -51,6 +51,17 @@ struct PerCpu {
 static SLOTS: [[CpuSlot; FLUSHERS]; 64] = [const { [const { CpuSlot::new() }; FLUSHERS] }; 64];
 const _: () = assert!(MAX_CPUS <= SLOTS.len());
 
+/// Where they are, as a kernel knows that places them in memory near each CPU: one load each.
+static PLACES: [&[CpuSlot; FLUSHERS]; SLOTS.len()] = {
+    let mut places = [&SLOTS[0]; SLOTS.len()];
+    let mut cpu = 0;
+    while cpu < SLOTS.len() {
+        places[cpu] = &SLOTS[cpu];
+        cpu += 1;
+    }
+    places
+};
+
 // SAFETY: `init` lets one CPU write its own entry, once; after that it is only read.
 unsafe impl Sync for PerCpu {}
 
@@ -126,7 +137,7 @@ pub fn current() -> usize {
 #[inline]
 pub(crate) fn slots(cpu: usize) -> &'static [CpuSlot; FLUSHERS] {
     // A remainder rather than a check: there is no such CPU, and this is where a flush spends its time.
-    &SLOTS[cpu % SLOTS.len()]
+    PLACES[cpu % PLACES.len()]
 }
 
 /// The flushers' memory for the caller's CPU, once it is set up.

@@ -2,7 +2,7 @@
 //! word says, and counts an acknowledgement.
 
 use core::{
-    arch::naked_asm,
+    arch::{asm, naked_asm},
     hint::spin_loop,
     sync::atomic::{
         AtomicU64,
@@ -10,10 +10,7 @@ use core::{
     },
 };
 
-use x86_64::{
-    VirtAddr,
-    instructions::{interrupts::without_interrupts, tlb},
-};
+use x86_64::instructions::interrupts::without_interrupts;
 
 use super::ADDRESS;
 use crate::{apic, arena::PAGE};
@@ -49,17 +46,22 @@ extern "C" fn serve() {
 #[inline(always)]
 fn drop_pages(pages: u64) {
     if pages == 0 {
-        tlb::flush_all();
-    } else {
-        for page in 0..pages {
-            tlb::flush(VirtAddr::new_truncate(ADDRESS + page * PAGE));
-        }
+        // SAFETY: it is the root that is loaded now.
+        unsafe { asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack)) };
+        return;
+    }
+    let mut address = ADDRESS;
+    let end = ADDRESS + pages * PAGE;
+    while address != end {
+        // SAFETY: INVLPG changes no memory and no register.
+        unsafe { asm!("invlpg [{}]", in(reg) address, options(nostack, preserves_flags)) };
+        address += PAGE;
     }
 }
 
-/// Has this CPU and `others`, a mask of CPUs, drop `pages` pages from [`ADDRESS`] on, or everything if that is 0.
+/// Has this CPU and `others`, a mask of `count` CPUs, drop `pages` pages from [`ADDRESS`] on, or everything if that is 0.
 #[inline(never)]
-pub fn flush(pages: u64, others: u64) {
+pub fn flush(pages: u64, others: u64, count: u64) {
     if others == 0 {
         drop_pages(pages);
         return;
@@ -70,7 +72,7 @@ pub fn flush(pages: u64, others: u64) {
         apic::send_to_mask(VECTOR, others);
     });
     drop_pages(pages);
-    while ACKNOWLEDGED.load(Acquire) < u64::from(others.count_ones()) {
+    while ACKNOWLEDGED.load(Acquire) < count {
         spin_loop();
     }
 }

@@ -34,9 +34,11 @@ pub fn floor() -> [[u64; 4]; 4] {
         let address = root.lock().root();
         crew::run(cpus, &|| load(address), &|| load(kernel_root()), &|crew| {
             for (index, pages) in PAGES.into_iter().enumerate() {
-                check(crew, &root, pages, || floor::flush(pages, crew.others()));
-                let (pages, others) = (black_box(pages), black_box(crew.others()));
-                figures.lock()[cpus - 1][index] = cost!(floor::flush(pages, others));
+                check(crew, &root, pages, || {
+                    floor::flush(pages, crew.others(), crew.cpus() as u64 - 1)
+                });
+                let (pages, others, count) = black_box((pages, crew.others(), cpus as u64 - 1));
+                figures.lock()[cpus - 1][index] = cost!(floor::flush(pages, others, count));
             }
         });
     }
