@@ -88,14 +88,16 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     #[inline(always)]
     fn count(&self, my: &CpuSlot, request: &Request) -> Payload {
         my.counters.flushes.add(1);
+        if let Some(range) = request.span()
+            && let Some(page) = Payload::one_page(range)
+        {
+            my.counters.pages.add(1);
+            return page;
+        }
         let Some(range) = request.span() else {
             my.counters.full.add(1);
             return Payload::ALL;
         };
-        if let Some(page) = Payload::one_page(range) {
-            my.counters.pages.add(1);
-            return page;
-        }
         self.count_range(my, range.start(), range.pages(), range.stride())
     }
 
