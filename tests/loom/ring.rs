@@ -88,7 +88,7 @@ const TWO_WRITERS: Scenario = Scenario::bounded(
             on(2, || machine.access(page));
         }
     },
-    3,
+    2,
 );
 
 #[test]

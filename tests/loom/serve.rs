@@ -57,29 +57,32 @@ fn one_initiator_that_does_not_wait() {
 }
 
 /// CPU 0 has two flushes under way at once.
-const TWO_FLUSHES: Scenario = Scenario::full(|| {
-    let machine = boot(2, config());
-    on(1, || {
-        machine.switch(machine.a());
-        machine.access(Page::X);
-        machine.access(Page::Y);
-    });
-    let cpu1 = start(1, || {
-        machine.take_interrupt();
-        machine.access(Page::X);
-        machine.access(Page::Y);
-        machine.unload();
-    });
-    machine.change(Page::X);
-    let first = machine.post(Page::X.request());
-    machine.change(Page::Y);
-    let second = machine.post(Page::Y.request());
-    machine.complete(&second);
-    machine.reuse(Page::Y);
-    machine.complete(&first);
-    machine.reuse(Page::X);
-    cpu1.join().unwrap();
-});
+const TWO_FLUSHES: Scenario = Scenario::bounded(
+    || {
+        let machine = boot(2, config());
+        on(1, || {
+            machine.switch(machine.a());
+            machine.access(Page::X);
+            machine.access(Page::Y);
+        });
+        let cpu1 = start(1, || {
+            machine.take_interrupt();
+            machine.access(Page::X);
+            machine.access(Page::Y);
+            machine.unload();
+        });
+        machine.change(Page::X);
+        let first = machine.post(Page::X.request());
+        machine.change(Page::Y);
+        let second = machine.post(Page::Y.request());
+        machine.complete(&second);
+        machine.reuse(Page::Y);
+        machine.complete(&first);
+        machine.reuse(Page::X);
+        cpu1.join().unwrap();
+    },
+    4,
+);
 
 #[test]
 fn two_flushes() {
@@ -97,7 +100,7 @@ fn two_flushes_with_only_the_last_one_served() {
 }
 
 /// CPUs 0 and 1 use the space and flush it, each waiting for the other.
-const EACH_OTHER: Scenario = Scenario::bounded(|| each_other(CourierKind::Concurrent), 4);
+const EACH_OTHER: Scenario = Scenario::bounded(|| each_other(CourierKind::Concurrent), 3);
 
 fn each_other(courier: CourierKind) {
     let machine = boot(2, config());
