@@ -137,6 +137,16 @@ variants! {
     WrongLevelHint,
     /// arm64: a TLBI with the wrong ASID.
     TlbiWrongAsid,
+    /// arm64: who has loaded the space is read before the page-table stores are visible.
+    ActiveReadEarly,
+    /// arm64: a CPU whose entries others may use (CnP) comes online, and lets them use those of its spaces.
+    CnpIgnored,
+    /// arm64: the ASID generations begin anew after the last one.
+    GenerationsWrap,
+    /// arm64: invalidations are not repeated where a CPU needs that.
+    NoRepeat,
+    /// arm64: no barrier between marking a space as shared and the start of the device.
+    NoShareBarrier,
 }
 
 #[cfg(any(loom, feature = "_sim"))]

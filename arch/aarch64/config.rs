@@ -22,6 +22,8 @@ pub struct Config {
     pub(super) level_hints: bool,
     #[cfg(any(loom, feature = "_sim"))]
     asid_limit: u64,
+    #[cfg(any(loom, feature = "_sim"))]
+    pub(super) generations_left: Option<u64>,
 }
 
 /// Why the flusher can't be initialized.
@@ -86,6 +88,8 @@ impl Config {
             level_hints: true,
             #[cfg(any(loom, feature = "_sim"))]
             asid_limit: u64::MAX,
+            #[cfg(any(loom, feature = "_sim"))]
+            generations_left: None,
         }
     }
 
@@ -108,6 +112,14 @@ impl Config {
     #[doc(hidden)]
     pub const fn asid_limit(mut self, limit: u64) -> Self {
         self.asid_limit = limit;
+        self
+    }
+
+    /// Begins so many rollovers before the last generation, so that the simulated machine and loom see it.
+    #[cfg(any(loom, feature = "_sim"))]
+    #[doc(hidden)]
+    pub const fn generations_left(mut self, left: u64) -> Self {
+        self.generations_left = Some(left);
         self
     }
 

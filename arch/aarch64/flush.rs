@@ -259,7 +259,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         }
         if reach.everywhere && !broken(Broken::DsbWrongDomain) {
             I::dsb_ish();
-            if self.features().repeat {
+            if self.features().repeat && !broken(Broken::NoRepeat) {
                 // Any address will do: it is the second completion that counts.
                 I::tlbi(Tlbi::Vale1Is, 0);
                 I::dsb_ish();

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// TTBR.CnP: this CPU's entries may be shared with other CPUs (FEAT_TTCNP).
-const COMMON_NOT_PRIVATE: u64 = 1 << 0;
+pub(super) const COMMON_NOT_PRIVATE: u64 = 1 << 0;
 
 /// Marks the recorded features as present.
 const RECORDED: u64 = 1 << 63;
@@ -49,7 +49,7 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         if my.seen.loaded.load(Relaxed) != Loaded::OFFLINE.0 {
             return Err(OnlineError::AlreadyOnline { cpu: me });
         }
-        if I::read_ttbr1() & COMMON_NOT_PRIVATE != 0 {
+        if I::read_ttbr1() & COMMON_NOT_PRIVATE != 0 && !broken(Broken::CnpIgnored) {
             return Err(OnlineError::SharedTlb { cpu: me });
         }
         let has = regime::features::<I>() | RECORDED;

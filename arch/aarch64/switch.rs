@@ -2,6 +2,7 @@
 
 use super::{
     Instructions, Tlb,
+    lifecycle::COMMON_NOT_PRIVATE,
     operand::ttbr,
     policy::{self, Policy, drop_own},
     tlb::retired,
@@ -100,6 +101,11 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
     /// As for [`TlbFlusher::switch`](crate::TlbFlusher::switch).
     #[inline]
     unsafe fn load_root(&self, root: u64, asid: u16) {
+        let root = if broken(Broken::CnpIgnored) {
+            root | I::read_ttbr1() & COMMON_NOT_PRIVATE
+        } else {
+            root
+        };
         // SAFETY: promised by the caller; of TTBR1 only the ASID field changes.
         unsafe {
             if self.settings.asid_in_ttbr1() {

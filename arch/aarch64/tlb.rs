@@ -23,6 +23,7 @@ use crate::{
     request::Request,
     slot::{CpuSlot, Loaded},
     space::Space,
+    variant::{Broken, broken},
 };
 
 /// The real machine's instructions.
@@ -104,7 +105,10 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
             return Err(InitError::TooFewAsids { asids });
         }
         let asid_in_ttbr1 = regime::asid_in_ttbr1::<I>();
-        self.settings.set(&config, &features, asid_in_ttbr1)
+        self.settings.set(&config, &features, asid_in_ttbr1)?;
+        #[cfg(any(loom, feature = "_sim"))]
+        self.asids.leave_generations(config.generations_left);
+        Ok(())
     }
 
     /// What was found by `init`.
@@ -222,8 +226,11 @@ impl<P: Platform, M: Policy, I: Instructions, const W: usize, const A: usize> Tl
         self.asids
             .pin::<P>(space, limit)
             .map_err(|TooManyPins| SpaceError::TagsExhausted { limit })?;
-        // Visible before the caller starts the device, which walks the tables from then on.
-        I::dsb_ish();
+        // Visible before the caller starts the device, which walks the tables from then on: else a flush on another CPU,
+        // which comes later, would find the space unshared and leave out the device.
+        if !broken(Broken::NoShareBarrier) {
+            I::dsb_ish();
+        }
         Ok(())
     }
 

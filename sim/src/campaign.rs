@@ -106,7 +106,7 @@ pub fn campaign(plan: &Plan, progress: impl Fn(u64) + Sync) -> Summary {
                 own.take(outcome.coverage);
                 match outcome.failure {
                     // Such a run was cut short.
-                    None if outcome.tally.cut != 0 => {}
+                    None if outcome.tally.cut + outcome.tally.spent != 0 => {}
                     None => {
                         let flushes = outcome.tally.flushes;
                         own.least_flushes = Some(

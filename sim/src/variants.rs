@@ -21,6 +21,13 @@ const ARM: &[BackendKind] = &[
 ];
 const SPARING: &[BackendKind] = &[BackendKind::ActiveCpu, BackendKind::Local];
 const LOCAL: &[BackendKind] = &[BackendKind::Local];
+/// Those that spare CPUs first: the replay is one of theirs.
+const LOCAL_FIRST: &[BackendKind] = &[
+    BackendKind::Local,
+    BackendKind::ActiveCpu,
+    BackendKind::Broadcast,
+];
+const ACTIVE_CPU: &[BackendKind] = &[BackendKind::ActiveCpu];
 const ALL: &[BackendKind] = &BackendKind::ALL;
 
 use Caught::{Loom, Simulator};
@@ -87,9 +94,17 @@ pub const VARIANTS: &[(Broken, Caught)] = &[
     (Broken::CountedOutEarly, Simulator(LOCAL)),
     (Broken::WrongLevelHint, Simulator(ARM)),
     (Broken::TlbiWrongAsid, Simulator(ARM)),
+    (Broken::ActiveReadEarly, Simulator(ACTIVE_CPU)),
+    (Broken::CnpIgnored, Simulator(LOCAL_FIRST)),
+    (Broken::GenerationsWrap, Simulator(ARM)),
+    (Broken::NoRepeat, Simulator(ARM)),
+    (Broken::NoShareBarrier, Simulator(SPARING)),
     (
         Broken::NoRetireBarrier,
-        Loom("the barrier follows a locked instruction, which the machine takes for one"),
+        Loom(
+            "the barrier follows two read-modify-writes of one word: the second, an acquire, reads what the first has stored, \
+             which on arm64 comes before all later loads (Arm ARM, atomic-ordered-before)",
+        ),
     ),
 ];
 

@@ -9,7 +9,7 @@ use shootdown::{
 };
 
 use crate::{
-    explore::{STALE, Scenario, unless_retired},
+    explore::{STALE, Scenario, unless_refused},
     machine::{machine, on, start},
     page::Page,
     platform::Kernel,
@@ -91,7 +91,7 @@ fn load(member: bool) {
         });
     }
     let cpu1 = start(1, || {
-        if unless_retired(switch) {
+        if unless_refused(switch) {
             machine().access(Page::X);
             unload();
         }

@@ -38,8 +38,20 @@ pub type Flusher<M> = Tlb<Kernel, M, Model, 1, 1>;
 
 /// A flusher with as few ASIDs as there may be.
 pub fn flusher<M: Policy>() -> Flusher<M> {
+    set_up(config())
+}
+
+/// As [`flusher`], with so many rollovers until the last ASID generation.
+pub fn flusher_near_the_end<M: Policy>(left: u64) -> Flusher<M> {
+    set_up(config().generations_left(left))
+}
+
+fn config() -> Config {
+    Config::new(Paging::arm64(Granule::Size4K), RESERVED).asid_limit(ASIDS as u64)
+}
+
+fn set_up<M: Policy>(config: Config) -> Flusher<M> {
     let flusher = Flusher::new();
-    let config = Config::new(Paging::arm64(Granule::Size4K), RESERVED).asid_limit(ASIDS as u64);
     flusher.init(config).unwrap();
     flusher
 }

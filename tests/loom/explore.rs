@@ -19,8 +19,11 @@ pub const STALE: &str = "a translation was used after its flush was complete";
 pub const FOREVER: &str = "a CPU waits for ever";
 /// loom's own judgement: a CPU uses a word of a space whose memory was given to another one.
 pub const REUSED: &str = "Causality violation";
-/// The refusal of a space that has retired, which some models expect.
-const RETIRED: &str = "is used after it has retired";
+/// What some models expect: the refusal of a space that has retired, and the end of the ASID generations.
+const REFUSALS: [&str; 2] = [
+    "is used after it has retired",
+    "ASID generations are used up",
+];
 
 /// No scenario may take longer; the usual one takes a second.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
@@ -128,23 +131,28 @@ fn expect_symptom(outcome: Result<(), Box<dyn Any + Send>>, symptom: &str) {
     );
 }
 
-/// Whether `f`, which uses a space, went well; it panics if the space has retired.
-pub fn unless_retired(f: impl FnOnce()) -> bool {
+/// Whether `f`, which uses a space, went well; it panics if the space is refused.
+pub fn unless_refused(f: impl FnOnce()) -> bool {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         // A thousand refusals a test are no news.
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            if !message(info.payload()).contains(RETIRED) {
+            if !is_refusal(info.payload()) {
                 report(info);
             }
         }));
     });
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(()) => true,
-        Err(refusal) if message(&*refusal).contains(RETIRED) => false,
+        Err(refusal) if is_refusal(&*refusal) => false,
         Err(failure) => panic::resume_unwind(failure),
     }
+}
+
+fn is_refusal(payload: &(dyn Any + Send)) -> bool {
+    let message = message(payload);
+    REFUSALS.iter().any(|refusal| message.contains(refusal))
 }
 
 fn message(payload: &(dyn Any + Send)) -> &str {

@@ -4,7 +4,7 @@ use shootdown::{TlbFlusher, variant::Broken};
 
 use crate::{
     cpu::Before,
-    explore::{STALE, Scenario, unless_retired},
+    explore::{STALE, Scenario, unless_refused},
     machine::{boot, config, on, start},
     page::Page,
 };
@@ -22,7 +22,7 @@ fn load(member: bool, weak: Option<usize>) {
         machine.weaken(cpu);
     }
     let cpu1 = start(1, || {
-        if unless_retired(|| machine.switch(machine.a())) {
+        if unless_refused(|| machine.switch(machine.a())) {
             machine.access(Page::X);
             machine.unload();
         }

@@ -3,7 +3,7 @@
 use shootdown::{TlbFlusher, variant::Broken};
 
 use crate::{
-    explore::{FOREVER, REUSED, STALE, Scenario, unless_retired},
+    explore::{FOREVER, REUSED, STALE, Scenario, unless_refused},
     machine::{Machine, boot, config, on, start},
     page::Page,
 };
@@ -90,7 +90,7 @@ const RETIRE_DURING_FLUSH: Scenario = Scenario::full(|| {
     let machine = prepare();
     on(2, || machine.tlb.online().unwrap());
     let cpu2 = start(2, || {
-        unless_retired(|| {
+        unless_refused(|| {
             machine.post(Page::X.request());
         });
     });

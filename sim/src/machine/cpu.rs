@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{stores::Buffered, tlb::Tlb};
+use super::{common::COMMON, part::Part, stores::Buffered, tlb::Tlb};
 
 /// Whether a CPU can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,8 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    pub(crate) fn new(number: usize, root: u64) -> Self {
+    pub(crate) fn new(number: usize, root: u64, part: Part) -> Self {
+        let common = if part.common { COMMON } else { 0 };
         Self {
             number,
             state: State::Runnable,
@@ -85,7 +86,7 @@ impl Cpu {
             tlb: Tlb::default(),
             root,
             next_root: None,
-            ttbr1: root,
+            ttbr1: root | common,
             next_ttbr1: None,
             updates: VecDeque::new(),
             broadcasts: 0,

@@ -88,6 +88,10 @@ pub(crate) fn end_by_panic(message: String) -> Option<usize> {
             machine.note(|_| message);
             machine.cut = true;
             machine.tally.cut = 1;
+        } else if machine.may_run_out && message.contains("ASID generations are used up") {
+            machine.note(|_| message);
+            machine.cut = true;
+            machine.tally.spent = 1;
         } else {
             machine.fail(message);
         }

@@ -5,6 +5,7 @@
 
 pub(crate) mod arm;
 pub(crate) mod asids;
+pub(crate) mod common;
 pub(crate) mod cpu;
 pub(crate) mod current;
 pub(crate) mod exclusive;
@@ -72,6 +73,8 @@ pub struct Tally {
     pub flushes: u64,
     pub parks: u64,
     pub cut: u64,
+    pub spent: u64,
+    pub refused: u64,
 }
 
 impl Tally {
@@ -100,6 +103,8 @@ impl Tally {
             ("flushes", self.flushes),
             ("CPUs parked in a spin", self.parks),
             ("runs ended by a use after retirement", self.cut),
+            ("runs ended by the last ASID generation", self.spent),
+            ("CPUs refused for entries that others use", self.refused),
         ]
     }
 
@@ -120,6 +125,8 @@ impl Tally {
         self.flushes += other.flushes;
         self.parks += other.parks;
         self.cut += other.cut;
+        self.spent += other.spent;
+        self.refused += other.refused;
     }
 }
 
@@ -151,7 +158,9 @@ pub(crate) struct Machine {
     pub failure: Option<String>,
     /// Operations on a space went on while it retired, so one may find it retired, which the flusher stops by a panic.
     pub may_find_retired: bool,
-    /// That has happened: the run ends, and the contract is kept.
+    /// The ASID generations may be used up, which the flusher stops by a panic.
+    pub may_run_out: bool,
+    /// One of these has happened: the run ends, and the contract is kept.
     pub cut: bool,
     /// CPUs whose scenario has not ended.
     pub busy: usize,
@@ -168,13 +177,14 @@ impl Machine {
         );
         let memory = Physical::new();
         let root = memory.kernel_root();
+        let part = part::part();
         Self {
             mode,
-            part: part::part(),
+            part,
             tags: asids::Tags::default(),
             cpus: numbers
                 .iter()
-                .map(|number| Cpu::new(*number, root))
+                .map(|number| Cpu::new(*number, root, part))
                 .collect(),
             current: 0,
             probe: None,
@@ -187,6 +197,7 @@ impl Machine {
             tally: Tally::default(),
             failure: None,
             may_find_retired: false,
+            may_run_out: false,
             cut: false,
             busy: numbers.len(),
             chooser,

@@ -15,6 +15,8 @@ pub struct Part {
     pub repeat: bool,
     /// TCR.A1: the ASID is taken from TTBR1.
     pub asid_in_ttbr1: bool,
+    /// TTBR1.CnP: the kernel has it set on CPUs that come up.
+    pub common: bool,
 }
 
 thread_local! {
@@ -24,6 +26,7 @@ thread_local! {
         lpa2: false,
         repeat: false,
         asid_in_ttbr1: false,
+        common: false,
     }) };
 }
 

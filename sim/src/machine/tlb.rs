@@ -44,6 +44,8 @@ pub(crate) struct Entry {
     /// The frame's generation when the entry was made.
     pub generation: u32,
     pub writable: bool,
+    /// arm64: other CPUs may use it (CnP).
+    pub common: bool,
     /// When the page-table entries it stands for were read: the page's, the region's, the root's. Those that it does
     /// not stand for count as read in the future.
     pub times: [u64; 3],
@@ -105,6 +107,11 @@ impl Entry {
     }
 }
 
+/// The entry that was read first.
+pub(crate) fn oldest<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<Entry> {
+    entries.min_by_key(|entry| entry.oldest()).copied()
+}
+
 /// A TLB. Nothing is evicted: what hardware may keep, this one keeps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tlb {
@@ -114,24 +121,6 @@ pub(crate) struct Tlb {
 }
 
 impl Tlb {
-    /// The translation for `address`; the oldest, if there are several.
-    pub(crate) fn translation(&self, tag: u16, address: u64) -> Option<Entry> {
-        let hits = self
-            .entries
-            .iter()
-            .filter(|entry| entry.kind.is_leaf() && entry.serves(tag) && entry.covers(address));
-        hits.min_by_key(|entry| entry.oldest()).copied()
-    }
-
-    /// The cached table of `kind` for `address`.
-    pub(crate) fn table(&self, kind: Kind, tag: u16, address: u64) -> Option<Entry> {
-        let hits = self
-            .entries
-            .iter()
-            .filter(|entry| entry.kind == kind && entry.serves(tag) && entry.covers(address));
-        hits.min_by_key(|entry| entry.oldest()).copied()
-    }
-
     /// Drops all entries for which `doomed` holds.
     pub(crate) fn drop_where(&mut self, mut doomed: impl FnMut(&Entry) -> bool) {
         self.entries.retain(|entry| !doomed(entry));

@@ -155,6 +155,7 @@ mod tests {
         lpa2: false,
         repeat: false,
         asid_in_ttbr1: false,
+        common: false,
     };
 
     #[test]

@@ -84,7 +84,7 @@ impl Machine {
         let mut times = [u64::MAX; 3];
         let (mut table, mut generation, mut level) = (root, self.memory.generation(root)?, 2);
         for (kind, below) in [(Kind::Region, 0), (Kind::Top, 1)] {
-            if let Some(cached) = self.cpus[cpu].tlb.table(kind, tag, address) {
+            if let Some(cached) = self.table(cpu, kind, tag, address) {
                 (table, generation, level) = (cached.frame, cached.generation, below);
                 // The tag alone leads there, whatever root is loaded.
                 (times, scope) = (cached.times, cached.scope);
@@ -130,6 +130,7 @@ impl Machine {
                 frame,
                 generation: self.memory.generation(frame).unwrap_or(0),
                 writable: entry & WRITABLE != 0,
+                common: self.is_common(cpu, address),
                 times,
                 scope,
             };
@@ -145,7 +146,7 @@ impl Machine {
     pub(crate) fn fill(&mut self, cpu: usize, page: u8) {
         let address = layout::address(page);
         let tag = self.context(cpu, address).tag;
-        if self.cpus[cpu].tlb.translation(tag, address).is_some() {
+        if self.translation(cpu, tag, address).is_some() {
             return;
         }
         self.tally.fills += 1;
@@ -171,7 +172,7 @@ impl Machine {
             .iter()
             .find(|entry| entry.covers(address) && entry.serves(tag))
             .copied();
-        let cached = late.or_else(|| self.cpus[cpu].tlb.translation(tag, address));
+        let cached = late.or_else(|| self.translation(cpu, tag, address));
         let hit = cached.is_some();
         let Some(entry) = cached.or_else(|| self.walk(cpu, address)) else {
             self.note_for(cpu, |_| format!("{access:?} {address:#x}: not mapped"));

@@ -103,6 +103,8 @@ pub(crate) struct Setup {
     pub part: Part,
     /// arm64: ASIDs beyond one for each CPU and the reserved one, so that they run out.
     pub spare_asids: u64,
+    /// arm64: ASID generations until there are no more.
+    pub generations: Option<u64>,
     /// arm64: each space is mostly used by one CPU, its home.
     pub homes: bool,
     pub spaces: u8,
@@ -127,6 +129,7 @@ impl Setup {
             trim_after: rng.pick(&[0, 0, 1, 3, 256]),
             part: Part::default(),
             spare_asids: rng.pick(&[1, 40]),
+            generations: None,
             homes: false,
             spaces: rng.pick(&[2, 2, 3, 4, 7]),
             hot: rng.chance(1, 2).then(|| {
@@ -144,6 +147,19 @@ impl Setup {
         setup
     }
 
+    /// What few runs have, from a source of its own, so that the other runs stay as they are.
+    pub(crate) fn draw_rare(&mut self, rng: &mut Rng) {
+        if self.mode == Mode::Arm {
+            self.part.common = rng.chance(1, 12);
+            self.generations = rng.chance(1, 16).then(|| rng.pick(&[0, 1, 2, 3]));
+            if self.generations.is_some() {
+                // They are used up soon, while some spaces have never been loaded.
+                self.spare_asids = 1;
+                self.spaces = 18;
+            }
+        }
+    }
+
     fn draw_part(&mut self, rng: &mut Rng) {
         self.part = Part {
             range: rng.chance(1, 2),
@@ -151,6 +167,7 @@ impl Setup {
             lpa2: rng.chance(1, 4),
             repeat: rng.chance(1, 4),
             asid_in_ttbr1: rng.chance(1, 3),
+            common: false,
         };
         self.spare_asids = rng.pick(&[1, 1, 1, 2, 40]);
         self.homes = rng.chance(2, 3);
@@ -205,8 +222,11 @@ impl<P: Platform, M: Policy, const W: usize, const A: usize> Backend<W>
 {
     fn build(setup: &Setup, kernel_root: u64) -> Self {
         let flusher = Self::new();
-        let config = aarch64::Config::new(Paging::arm64(Granule::Size4K), kernel_root)
+        let mut config = aarch64::Config::new(Paging::arm64(Granule::Size4K), kernel_root)
             .asid_limit(P::CPUS as u64 + 1 + setup.spare_asids);
+        if let Some(left) = setup.generations {
+            config = config.generations_left(left);
+        }
         if let Err(error) = flusher.init(config) {
             panic!("the scenario's configuration is bad: {error}");
         }

@@ -104,6 +104,8 @@ pub struct Outcome {
 const FLUSHES: u64 = 20;
 /// Each CPU has at least so many operations, and at most so many.
 const OPERATIONS: (u16, u16) = (6, 400);
+/// The stream of random numbers for what few runs have.
+const RARE: u64 = 1 << 32;
 /// After so many operations, a CPU whose scenario has hardly flushed does little else.
 const PATIENCE: u16 = 80;
 
@@ -121,7 +123,8 @@ pub fn run(spec: &Spec) -> Outcome {
 
 fn run_here(spec: &Spec) -> Outcome {
     let mut rng = Rng::new(spec.seed, 0);
-    let setup = Setup::draw(spec.backend, &mut rng);
+    let mut setup = Setup::draw(spec.backend, &mut rng);
+    setup.draw_rare(&mut Rng::new(spec.seed, RARE));
     match (spec.backend, setup.wide) {
         (BackendKind::Ipi, false) => {
             run_on::<x86_64::Ipi<SimPlatform<16>, X86>, 1>(spec, setup, rng)
@@ -171,6 +174,7 @@ fn run_on<F: Backend<W>, const W: usize>(spec: &Spec, setup: Setup, mut rng: Rng
         None => Chooser::random(spec.seed, setup.hot),
     };
     let mut machine = Machine::new(setup.mode, &numbers, chooser, spec.trace);
+    machine.may_run_out = setup.generations.is_some();
     machine.note(|_| format!("{setup:?}"));
     let slots: Box<[CpuSlot]> = (0..F::Platform::CPUS).map(|_| CpuSlot::new()).collect();
     for slot in &slots {
