@@ -132,7 +132,7 @@ impl Crew {
     pub fn all_see(&self, page: u64, value: u64) -> bool {
         DONE.store(0, Relaxed);
         let number = COMMAND.load(Relaxed) / NUMBER + 1;
-        COMMAND.store(number * NUMBER | page, Release);
+        COMMAND.store(number * NUMBER + page, Release);
         SEEN[0].store(read(page), Relaxed);
         self.wait_for(&DONE, self.cpus - 1);
         let seen = &SEEN[..self.cpus];
