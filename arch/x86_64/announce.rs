@@ -43,6 +43,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
                     // Nobody else looks for the payload: whoever loads the space now compares generations, and drops all
                     // of a space that it has old entries of. Not retired, or this CPU would lack that.
                     took(Branch::NoTarget);
+                    my.counters.local.add(1);
                     self.flush_own_request(my, space, payload, before + 1);
                 } else {
                     reach.targets = self.tell_others(space, payload, before, cpus, everyone);
@@ -201,6 +202,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         round.keep(&targets);
         if targets.is_empty() {
             took(Branch::NoTarget);
+            my.counters.local.add(1);
         } else {
             my.counters.remote.add(1);
         }
@@ -302,6 +304,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     pub(super) fn dispatch_to(&self, my: &CpuSlot, reach: &Reach<W>) {
         if reach.targets.is_empty() {
             took(Branch::NoTarget);
+            my.counters.local.add(1);
             self.flush_own(my, reach);
             return;
         }
