@@ -113,6 +113,32 @@ impl<const W: usize> CpuSet<W> {
         self.view().iter()
     }
 
+    /// The lowest CPU.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> Option<usize> {
+        let index = self.words.iter().position(|word| *word != 0)?;
+        Some(64 * index + self.words[index].trailing_zeros() as usize)
+    }
+
+    /// Removes the lowest CPU.
+    #[inline(always)]
+    pub(crate) fn take_first(&mut self) {
+        if let Some(word) = self.words.iter_mut().find(|word| **word != 0) {
+            *word &= *word - 1;
+        }
+    }
+
+    /// Whether `cpu`, whose bit in its word is `bit`, is the only one.
+    #[inline(always)]
+    pub(crate) fn is_only(&self, cpu: impl FnOnce() -> usize, bit: u64) -> bool {
+        if W == 1 {
+            return self.words[0] == bit;
+        }
+        let mut others = *self;
+        others.take_out(cpu());
+        self.words != others.words && others.is_empty()
+    }
+
     /// Calls `f` for each CPU, in ascending order.
     #[inline(always)]
     pub(crate) fn for_each(&self, mut f: impl FnMut(usize)) {
@@ -127,6 +153,14 @@ impl<const W: usize> CpuSet<W> {
     #[inline(always)]
     pub(crate) fn take_out(&mut self, cpu: usize) {
         self.words[word_of::<W>(cpu)] &= !(1 << (cpu % 64));
+    }
+
+    /// Removes all CPUs but those of `other`.
+    #[inline(always)]
+    pub(crate) fn keep(&mut self, other: &Self) {
+        for (word, other) in self.words.iter_mut().zip(other.words) {
+            *word &= other;
+        }
     }
 
     /// Adds all CPUs of `other`.

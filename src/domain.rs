@@ -65,33 +65,40 @@ impl Domain {
         }
     }
 
-    /// As [`advance`](Self::advance), then [`publish`](Self::publish).
+    /// As [`advance`](Self::advance), then [`publish`](Self::publish). Gives the new generation, or `None` if the scope
+    /// has retired.
     #[inline]
     pub(crate) fn announce(
         &self,
         payload: Option<u64>,
         barrier_after_rmw: impl FnOnce(),
     ) -> Option<u64> {
-        let generation = self.advance(barrier_after_rmw)?;
-        self.publish(generation, payload);
-        Some(generation)
+        let before = self.advance(barrier_after_rmw);
+        if Self::was_retired(before) {
+            return None;
+        }
+        self.publish(before + 1, payload);
+        Some(before + 1)
     }
 
-    /// Starts a new generation and gives it, or `None` if the scope has retired.
+    /// Starts a new generation and gives the one before, see [`was_retired`](Self::was_retired).
     ///
     /// The caller's page-table changes come before it and a full barrier must follow it before CPUs are looked at
     /// (invariant 1); `barrier_after_rmw` is that barrier, given by the architecture since a locked instruction
     /// is one already on x86.
     #[inline(always)]
-    pub(crate) fn advance(&self, barrier_after_rmw: impl FnOnce()) -> Option<u64> {
+    pub(crate) fn advance(&self, barrier_after_rmw: impl FnOnce()) -> u64 {
         let before = self.generation.fetch_add(1, SeqCst);
-        if before & RETIRED != 0 {
-            return None;
-        }
         if !broken(Broken::NoFlushBarrier) {
             barrier_after_rmw();
         }
-        Some(before + 1)
+        before
+    }
+
+    /// Whether the scope had retired at a generation that [`advance`](Self::advance) gave.
+    #[inline(always)]
+    pub(crate) const fn was_retired(before: u64) -> bool {
+        before & RETIRED != 0
     }
 
     /// Leaves the payload of `generation` for CPUs that have the scope loaded. May be left out where there is none.

@@ -224,7 +224,7 @@ pub trait TlbFlusher<const W: usize = 1>: Sized + Sync {
     /// # Panics
     ///
     /// If the CPU is not online or the space has retired.
-    #[inline]
+    #[inline(always)]
     fn flush<'a>(&'a self, space: &'a Space<W>, request: Request) -> Pending<'a, Self, W> {
         Pending::start(self, Scope::Space(space), request)
     }

@@ -29,7 +29,7 @@ pub struct Pending<'a, F: TlbFlusher<W>, const W: usize = 1> {
 }
 
 impl<'a, F: TlbFlusher<W>, const W: usize> Pending<'a, F, W> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn start(flusher: &'a F, scope: Scope<'a, W>, request: Request) -> Self {
         let _pin = Pin::new();
         let mut reach = F::Reach::default();
@@ -46,12 +46,12 @@ impl<'a, F: TlbFlusher<W>, const W: usize> Pending<'a, F, W> {
     /// Waits until the flush is complete. Serves requests addressed to this CPU meanwhile.
     ///
     /// May be called with interrupts on or off. See [`TlbFlusher`] on locks.
-    #[inline]
+    #[inline(always)]
     pub fn wait(self) {}
 }
 
 impl<F: TlbFlusher<W>, const W: usize> Drop for Pending<'_, F, W> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         self.flusher
             .complete(self.scope, self.generation, &self.reach);

@@ -77,15 +77,28 @@ pub(crate) struct Seen {
     /// The address of the flusher that this CPU is online in, 0 if it is not. A second flusher on the same platform would
     /// take the first one's state for its own.
     pub(crate) flusher: Private,
+    /// The owner's bit in its word of a mask.
+    pub(crate) bit: Private,
     /// In CPU 0's slot: the address of the only flusher that CPUs may come online in.
     pub(crate) claim: Private,
+}
+
+/// Bits of [`Mail::pending`], from a request until the owner begins to serve.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked;
+
+impl Asked {
+    /// An interrupt is on its way, or is about to be sent: whoever finds this need not interrupt.
+    pub(crate) const INTERRUPT: u64 = 1 << 0;
+    /// There is more to look after than the loaded space: the kernel's mappings, or a trim request.
+    pub(crate) const MORE: u64 = 1 << 1;
 }
 
 /// Written by initiators, taken by the owner.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Mail {
-    /// 1 from a request until its owner begins to serve: whoever finds 1 need not interrupt.
+    /// What the owner is asked to look after, see [`Asked`].
     pub(crate) pending: AtomicU64,
     /// The address of a space whose mask bit the owner is asked to clear, or 0.
     pub(crate) trim: AtomicU64,
@@ -135,6 +148,7 @@ impl CpuSlot {
                     generation: AtomicU64::new(0),
                     kernel_generation: AtomicU64::new(0),
                     flusher: Private::new(0),
+                    bit: Private::new(0),
                     claim: Private::new(0),
                 },
                 mail: Mail {

@@ -1,11 +1,19 @@
 //! The initiator's first half: make a change known, choose the targets, tell them.
 
-use super::{Courier, Errand, Instructions, Tlb, courier, payload, trim_mail, wait::Reach};
+use super::{
+    Courier, Errand, Instructions, Tlb,
+    courier::{self, Round},
+    payload::Payload,
+    trim_mail,
+    wait::Reach,
+};
 use crate::{
     atomic::Ordering::{Acquire, Relaxed},
     coverage::{Branch, took},
-    domain::CatchUp,
+    cpus::CpuSet,
+    domain::{CatchUp, Domain},
     flusher::Scope,
+    paging::Stride,
     platform::IpiPlatform,
     request::Request,
     slot::{CpuSlot, Loaded},
@@ -24,33 +32,50 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         reach: &mut Reach<W>,
     ) -> u64 {
         match scope {
-            Scope::Space(space) => {
+            Scope::Space(space) if !self.interrupts_only() => {
                 if let Some(generation) = self.announce_settled(my, space, request, reach) {
                     my.counters.remote.add(1);
                     return generation;
                 }
-                let payload = self.count(my, request);
-                let generation =
-                    self.announce_to_space(my, space, payload, request, reach, Alone::IsServed);
-                self.dispatch_to(
-                    my,
-                    reach,
-                    |reach| Errand::of_one(scope, request, reach.whole, generation),
-                    |_| self.flush_own_space(my, space, payload, generation),
-                );
+                let generation = self.announce_to_space(my, space, request, reach);
+                self.dispatch_to(my, reach, |reach| {
+                    Errand::of_one(scope, request, reach.whole, generation)
+                });
                 generation
+            }
+            Scope::Space(space) => {
+                let payload = self.count(my, request);
+                let before = space.domain.advance(I::barrier_after_rmw);
+                let everyone = Self::reaches_everyone(request);
+                let cpus = Self::cpus(space);
+                if cpus.is_only(P::current_cpu, my.seen.bit.get())
+                    && Self::lacks_nothing(my, space, before)
+                {
+                    // Nobody else looks for the payload: whoever loads the space now compares generations, and drops all
+                    // of a space that it has old entries of. Not retired, or this CPU would lack that.
+                    took(Branch::NoTarget);
+                    my.counters.local.add(1);
+                    self.flush_own_request(my, space, payload, before + 1);
+                } else {
+                    reach.targets = self.tell_others(space, payload, before, cpus, everyone);
+                    reach.everyone = everyone;
+                }
+                before + 1
             }
             Scope::Kernel => {
                 let generation = self.announce_to_all(my, request, reach);
-                self.dispatch_to(
-                    my,
-                    reach,
-                    |reach| Errand::of_one(scope, request, reach.whole, generation),
-                    |reach| self.flush_own(my, reach),
-                );
+                self.dispatch_to(my, reach, |reach| {
+                    Errand::of_one(scope, request, reach.whole, generation)
+                });
                 generation
             }
         }
+    }
+
+    /// Whether interrupts are all that the courier knows, as most do: then a flush takes the shortest way.
+    #[inline(always)]
+    fn interrupts_only(&self) -> bool {
+        !C::CARRIES && self.courier.broadcast().is_none()
     }
 
     #[inline]
@@ -64,10 +89,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         match scope {
             Scope::Space(space) => self
                 .announce_settled(my, space, request, reach)
-                .unwrap_or_else(|| {
-                    let payload = self.count(my, request);
-                    self.announce_to_space(my, space, payload, request, reach, Alone::ReadsRing)
-                }),
+                .unwrap_or_else(|| self.announce_to_space(my, space, request, reach)),
             Scope::Kernel => self.announce_to_all(my, request, reach),
         }
     }
@@ -90,29 +112,64 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         Some(generation)
     }
 
-    /// Counts a request for a space, and gives its range as a payload, or `None` if everything goes.
+    /// Makes a request for a space known, and adds its targets to `reach`.
+    #[inline]
+    fn announce_to_space(
+        &self,
+        my: &CpuSlot,
+        space: &Space<W>,
+        request: &Request,
+        reach: &mut Reach<W>,
+    ) -> u64 {
+        let payload = self.count(my, request);
+        let before = space.domain.advance(I::barrier_after_rmw);
+        let generation = Self::live(space, before) + 1;
+        space.domain.publish(generation, payload.some());
+        let everyone = Self::reaches_everyone(request);
+        let mut others = Self::cpus(space);
+        others.take_out(P::current_cpu());
+        let targets = self.targets_among(my, space, others, everyone, |_, _| ());
+        reach.targets.add_all(&targets);
+        reach.everyone |= everyone;
+        if C::CARRIES {
+            reach.whole |= payload.is_all();
+        }
+        // What is in reach of a global PCID only, once CPUs were looked at.
+        if let Some(broadcast) = self.courier.broadcast() {
+            self.flush_in_transition(broadcast, my, space, request, reach);
+        }
+        generation
+    }
+
+    /// Counts a request for a space, and gives its range as a payload.
     #[inline(always)]
-    fn count(&self, my: &CpuSlot, request: &Request) -> Option<u64> {
+    fn count(&self, my: &CpuSlot, request: &Request) -> Payload {
         my.counters.flushes.add(1);
         if let Some(range) = request.span()
-            && let Some(page) = payload::one_page(range)
+            && let Some(page) = Payload::one_page(range)
             && self.goes_by_page(request)
         {
             my.counters.pages.add(1);
-            return Some(page);
+            return page;
         }
-        self.count_many(my, request)
+        let Some(range) = request.span() else {
+            my.counters.full.add(1);
+            return Payload::ALL;
+        };
+        if !self.goes_by_page(request) {
+            my.counters.pages.add(range.pages());
+            my.counters.full.add(1);
+            return Payload::ALL;
+        }
+        self.count_range(my, range.start(), range.pages(), range.stride())
     }
 
+    // Scalars by value: what is out of the way then costs the frequent case nothing.
     #[inline(never)]
-    fn count_many(&self, my: &CpuSlot, request: &Request) -> Option<u64> {
-        let payload = request.span().and_then(|range| {
-            my.counters.pages.add(range.pages());
-            self.goes_by_page(request)
-                .then(|| payload::encode(range, self.settings.mode().ceiling()))
-                .flatten()
-        });
-        if payload.is_none() {
+    fn count_range(&self, my: &CpuSlot, start: u64, pages: u64, stride: Stride) -> Payload {
+        my.counters.pages.add(pages);
+        let payload = Payload::of(start, pages, stride, self.settings.mode().ceiling());
+        if payload.is_all() {
             my.counters.full.add(1);
         }
         payload
@@ -124,7 +181,30 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         !request.frees_tables() || !self.keeps_unrelated_tables()
     }
 
-    /// Targets are chosen after a full barrier, which pairs with the one in `switch` (invariants 1 and 2):
+    /// Freed tables may be walked speculatively by a CPU that merely has the space loaded (invariant 6).
+    #[inline(always)]
+    fn reaches_everyone(request: &Request) -> bool {
+        request.reaches_lazy() && !broken(Broken::LazySkippedFreed)
+    }
+
+    /// The generation that [`advance`](crate::domain::Domain::advance) gave, of a space that has not retired.
+    #[inline(always)]
+    fn live(space: &Space<W>, before: u64) -> u64 {
+        if Domain::was_retired(before) {
+            retired(space.id());
+        }
+        before
+    }
+
+    /// Whether this CPU uses the space and has caught up with the generation `before` a request. Interrupts are off:
+    /// nothing was served since the request began.
+    #[inline(always)]
+    fn lacks_nothing(my: &CpuSlot, space: &Space<W>, before: u64) -> bool {
+        Loaded(my.seen.loaded.load(Relaxed)) == Loaded::used(space.id)
+            && my.seen.generation.load(Relaxed) == before
+    }
+
+    /// The CPUs in the space's mask: read after a full barrier, which pairs with the one in `switch` (invariants 1 and 2):
     ///
     /// ```text
     /// initiator                          CPU that loads the space
@@ -136,53 +216,76 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     ///
     /// Without either barrier both may read the old value: the initiator skips a CPU that goes on to use the old entry.
     #[inline(always)]
-    fn announce_to_space(
+    fn cpus(space: &Space<W>) -> CpuSet<W> {
+        space.cpus.snapshot()
+    }
+
+    /// Those of `others` that a flush must reach, each given to `each` with its slot.
+    #[inline(always)]
+    fn targets_among(
         &self,
         my: &CpuSlot,
         space: &Space<W>,
-        payload: Option<u64>,
-        request: &Request,
-        reach: &mut Reach<W>,
-        alone: Alone,
-    ) -> u64 {
-        let Some(generation) = space.domain.advance(I::barrier_after_rmw) else {
-            retired(space.id());
-        };
-        if C::CARRIES {
-            reach.whole |= payload.is_none();
-        }
-        // Freed tables may be walked speculatively by a CPU that merely has the space loaded (invariant 6).
-        let everyone = request.reaches_lazy() && !broken(Broken::LazySkippedFreed);
-        reach.everyone |= everyone;
-        let mut others = space.cpus.snapshot();
-        others.take_out(P::current_cpu());
-        if others.is_empty() && matches!(alone, Alone::IsServed) {
-            self.broadcast_too(my, space, request, reach);
-            return generation;
-        }
-        space.domain.publish(generation, payload);
+        others: CpuSet<W>,
+        everyone: bool,
+        mut each: impl FnMut(&CpuSlot, usize),
+    ) -> CpuSet<W> {
         let used = Loaded::used(space.id);
         let mut targets = others;
         let mut trim = None;
         others.for_each(|cpu| {
-            let loaded = Loaded(P::slot(cpu).seen.loaded.load(Acquire));
+            let slot = P::slot(cpu);
+            let loaded = Loaded(slot.seen.loaded.load(Acquire));
             if loaded == used {
                 took(Branch::TargetLoaded);
             } else if !self.must_reach(my, space, cpu, loaded, everyone, &mut trim) {
                 targets.take_out(cpu);
+                return;
             }
+            each(slot, cpu);
         });
-        reach.targets.add_all(&targets);
-        self.broadcast_too(my, space, request, reach);
-        generation
+        targets
     }
 
-    /// Broadcasts, once CPUs were looked at, what is in reach of a global PCID only.
-    #[inline(always)]
-    fn broadcast_too(&self, my: &CpuSlot, space: &Space<W>, request: &Request, reach: &Reach<W>) {
-        if let Some(broadcast) = self.courier.broadcast() {
-            self.flush_in_transition(broadcast, my, space, request, reach);
+    /// The second half of a flush of a space that others have: finds targets, interrupts them, and flushes the own TLB.
+    /// Its arguments fit registers.
+    #[inline(never)]
+    fn tell_others(
+        &self,
+        space: &Space<W>,
+        payload: Payload,
+        before: u64,
+        cpus: CpuSet<W>,
+        everyone: bool,
+    ) -> CpuSet<W> {
+        let my = P::own_slot();
+        let mut others = cpus;
+        others.take_out(P::current_cpu());
+        let generation = Self::live(space, before) + 1;
+        space.domain.publish(generation, payload.some());
+        let mut round = Round::of(others);
+        let targets = self.targets_among(my, space, others, everyone, |slot, cpu| {
+            round.ask(slot, cpu, false, my);
+        });
+        round.keep(&targets);
+        if targets.is_empty() {
+            took(Branch::NoTarget);
+            my.counters.local.add(1);
+        } else {
+            my.counters.remote.add(1);
         }
+        if self.courier.is_concurrent() {
+            round.send::<P, I>(my);
+        }
+        if Self::lacks_nothing(my, space, before) {
+            self.flush_own_request(my, space, payload, generation);
+        } else {
+            self.catch_up_behind(my);
+        }
+        if !self.courier.is_concurrent() {
+            round.send::<P, I>(my);
+        }
+        targets
     }
 
     /// Whether a flush of `space` must reach a CPU in its mask that does not use it.
@@ -248,15 +351,17 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         let payload = request
             .span()
             .filter(|_| by_page || broken(Broken::KernelOnePcid))
-            .and_then(|range| payload::encode(range, mode.ceiling()));
-        if payload.is_none() {
+            .map_or(Payload::ALL, |range| {
+                Payload::of(range.start(), range.pages(), range.stride(), mode.ceiling())
+            });
+        if payload.is_all() {
             my.counters.full.add(1);
         }
-        let Some(generation) = self.kernel.announce(payload, I::barrier_after_rmw) else {
+        let Some(generation) = self.kernel.announce(payload.some(), I::barrier_after_rmw) else {
             unreachable!("the kernel does not retire");
         };
         if C::CARRIES {
-            reach.whole |= payload.is_none();
+            reach.whole |= payload.is_all();
         }
         reach.kernel = true;
         self.online.for_each(|cpu| {
@@ -273,14 +378,13 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         generation
     }
 
-    /// Tells the targets, and flushes the own TLB by `own`: the initiator is its own first target.
-    #[inline(always)]
+    /// Tells the targets, and flushes the own TLB: the initiator is its own first target.
+    #[inline]
     pub(super) fn dispatch_to(
         &self,
         my: &CpuSlot,
         reach: &mut Reach<W>,
-        errand: impl Fn(&Reach<W>) -> Errand,
-        own: impl Fn(&Reach<W>),
+        errand: impl FnOnce(&Reach<W>) -> Errand,
     ) {
         if reach.targets.is_empty() {
             took(Branch::NoTarget);
@@ -289,26 +393,27 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             } else {
                 my.counters.local.add(1);
             }
-            own(reach);
+            self.flush_own(my, reach);
             return;
         }
         my.counters.remote.add(1);
         if self.courier.is_concurrent() {
             self.tell(my, reach, errand);
-            own(reach);
+            self.flush_own(my, reach);
         } else {
-            own(reach);
+            self.flush_own(my, reach);
             self.tell(my, reach, errand);
         }
     }
 
     /// Tells the targets: by the courier's own means first, then by interrupt.
-    #[inline(always)]
-    fn tell(&self, my: &CpuSlot, reach: &mut Reach<W>, errand: impl Fn(&Reach<W>) -> Errand) {
+    #[inline]
+    fn tell(&self, my: &CpuSlot, reach: &mut Reach<W>, errand: impl FnOnce(&Reach<W>) -> Errand) {
         if C::CARRIES {
-            self.carry(my, reach, &errand(reach));
+            let errand = errand(reach);
+            self.carry(my, reach, &errand);
         }
-        courier::interrupt::<P, I, W>(&reach.targets, my);
+        courier::interrupt::<P, I, W>(&reach.targets, reach.kernel, my);
     }
 
     /// Flushes what this CPU alone has, after some requests.
@@ -323,42 +428,28 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         self.catch_up_with_space(my);
     }
 
-    /// Flushes what this CPU alone has, after the one request that began `generation`.
+    /// Flushes what this CPU alone has: it lacks the request that began `generation`, and that is at hand.
     #[inline(always)]
-    fn flush_own_space(
-        &self,
-        my: &CpuSlot,
-        space: &Space<W>,
-        payload: Option<u64>,
-        generation: u64,
-    ) {
+    fn flush_own_request(&self, my: &CpuSlot, space: &Space<W>, payload: Payload, generation: u64) {
         if broken(Broken::SkipLocal) {
             return;
         }
-        // Interrupts are off: nothing was served since the generation began.
-        let uses = Loaded(my.seen.loaded.load(Relaxed)) == Loaded::used(space.id);
-        if !(uses && my.seen.generation.load(Relaxed) == generation - 1) {
-            return self.catch_up_behind(my);
+        // The frequent case first.
+        if let Some(page) = payload.page() {
+            self.flush_space_to(my, space, CatchUp::One(page), generation);
+        } else {
+            let todo = payload.some().map_or(CatchUp::All, CatchUp::One);
+            self.flush_space_to(my, space, todo, generation);
         }
-        // The one change that this CPU lacks is at hand.
-        let todo = payload.map_or(CatchUp::All, CatchUp::One);
-        self.flush_space_to(my, space, todo, generation);
     }
 
     #[cold]
     #[inline(never)]
     fn catch_up_behind(&self, my: &CpuSlot) {
-        self.catch_up_with_space(my);
+        if !broken(Broken::SkipLocal) {
+            self.catch_up_with_space(my);
+        }
     }
-}
-
-/// Where the initiator finds its own request if no other CPU has the space.
-#[derive(Clone, Copy)]
-enum Alone {
-    /// It has it at hand, so the ring need not have it.
-    IsServed,
-    /// In the ring, later.
-    ReadsRing,
 }
 
 #[cold]

@@ -22,7 +22,7 @@ mod serial;
 pub use any::{Any, CourierKind};
 pub use concurrent::Concurrent;
 pub use errand::{Errand, ErrandScope};
-pub(super) use interrupt::interrupt;
+pub(super) use interrupt::{Round, interrupt};
 pub use serial::Serial;
 
 use core::ops::AddAssign;

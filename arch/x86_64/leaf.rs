@@ -8,7 +8,7 @@ use core::{
 };
 
 use x86_64::registers::{
-    control::{Cr3, Cr4},
+    control::Cr4,
     model_specific::{Efer, Msr},
 };
 
@@ -45,8 +45,10 @@ unsafe impl Instructions for Hardware {
 
     #[inline(always)]
     fn read_cr3() -> u64 {
-        let (frame, low) = Cr3::read_raw();
-        frame.start_address().as_u64() | u64::from(low)
+        let value;
+        // SAFETY: reading changes nothing.
+        unsafe { asm!("mov {}, cr3", out(reg) value, options(nostack, preserves_flags)) };
+        value
     }
 
     #[inline(always)]

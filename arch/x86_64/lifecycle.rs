@@ -47,6 +47,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         }
         self.compare_features(me)?;
         my.seen.flusher.set(address(self));
+        my.seen.bit.set(1 << (me % 64));
         PcidSlots(&my.own).reset();
         my.mail.pending.store(0, Relaxed);
         self.answer_trim(my);
@@ -112,7 +113,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         // No longer a target of kernel flushes; then serve those that saw the bit. Whoever waits after that sees
         // OFFLINE.
         self.online.remove(me);
-        self.serve(my);
+        my.mail.pending.swap(0, SeqCst);
+        I::barrier_after_rmw();
+        self.serve_all(my);
         my.seen.flusher.set(0);
         my.seen.loaded.store(Loaded::OFFLINE.0, Release);
     }

@@ -11,27 +11,53 @@ use crate::{
     variant::{Broken, broken},
 };
 
-/// The payload of a range that is one small page, by far the most frequent: its address.
-#[inline(always)]
-pub(super) fn one_page(range: &Range) -> Option<u64> {
-    (range.pages() == 1 && matches!(range.stride(), Stride::Size4K)).then(|| range.start())
-}
+/// A range in one word, or everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Payload(u64);
 
-/// The range in one word, if it has at most `ceiling` pages, which is at most 512.
-#[inline(always)]
-pub(super) fn encode(range: &Range, ceiling: u64) -> Option<u64> {
-    if range.pages() > ceiling {
-        return None;
+impl Payload {
+    /// Everything: a stride that does not exist.
+    pub(super) const ALL: Self = Self(3 << 1);
+
+    /// One small page, by far the most frequent range: its address.
+    #[inline(always)]
+    pub(super) fn one_page(range: &Range) -> Option<Self> {
+        (range.pages() == 1 && matches!(range.stride(), Stride::Size4K))
+            .then(|| Self(range.start()))
     }
-    const STRIDES: u64 =
-        1 << Stride::Size4K as u8 | 1 << Stride::Size2M as u8 | 1 << Stride::Size1G as u8;
-    let stride = range.stride() as u64;
-    // Ranges of other granules can't be made for x86_64's paging.
-    if STRIDES >> stride & 1 == 0 {
-        return None;
+
+    /// The range, if it has at most `ceiling` pages, which is at most 512; else everything.
+    #[inline]
+    pub(super) fn of(start: u64, pages: u64, stride: Stride, ceiling: u64) -> Self {
+        if pages > ceiling {
+            return Self::ALL;
+        }
+        let stride = match stride {
+            Stride::Size4K => 0,
+            Stride::Size2M => 1,
+            Stride::Size1G => 2,
+            // Ranges of other granules can't be made for x86_64's paging.
+            _ => return Self::ALL,
+        };
+        Self(start | (pages - 1) << 3 | stride << 1)
     }
-    // 12, 21, 30: the low bits count them.
-    Some(range.start() | (range.pages() - 1) << 3 | (stride & 3) << 1)
+
+    /// The page, if it is one small page.
+    #[inline(always)]
+    pub(super) fn page(self) -> Option<u64> {
+        (self.0 & 0xfff == 0).then_some(self.0)
+    }
+
+    #[inline(always)]
+    pub(super) const fn is_all(self) -> bool {
+        self.0 == Self::ALL.0
+    }
+
+    /// The word for the ring of requests, unless it is everything.
+    #[inline(always)]
+    pub(super) fn some(self) -> Option<u64> {
+        (!self.is_all()).then_some(self.0)
+    }
 }
 
 /// Calls `f` for each page of the range.
@@ -71,12 +97,14 @@ mod tests {
 
     fn pages(start: u64, pages: u64, stride: Stride) -> Option<Vec<u64>> {
         let range = Range::new(Paging::X86_5_LEVEL, start, pages, stride).unwrap();
-        encode(&range, 512).map(|payload| {
-            let mut out = Vec::new();
-            for_each_page(payload, |page| out.push(page));
-            assert!(out.iter().copied().eq(range.iter()));
-            out
-        })
+        Payload::of(start, pages, stride, 512)
+            .some()
+            .map(|payload| {
+                let mut out = Vec::new();
+                for_each_page(payload, |page| out.push(page));
+                assert!(out.iter().copied().eq(range.iter()));
+                out
+            })
     }
 
     #[test]

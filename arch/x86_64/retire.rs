@@ -86,7 +86,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
                     reach.targets.add(cpu);
                 }
             });
-            courier::interrupt::<P, I, W>(&reach.targets, my);
+            courier::interrupt::<P, I, W>(&reach.targets, false, my);
             self.catch_up_with_space(my);
         }
         for cpu in reach.targets.iter() {

@@ -17,17 +17,23 @@ use crate::{
     flusher::address,
     loaded_space,
     platform::{IpiPlatform, IrqsOff},
-    slot::{CpuSlot, Loaded},
+    slot::{Asked, CpuSlot, Loaded},
     space::Space,
     variant::{Broken, broken},
 };
 
 impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W> {
+    /// Whether this CPU is asked to serve.
+    #[inline(always)]
+    pub(super) fn is_asked() -> bool {
+        P::own_slot().mail.pending.load(Relaxed) != 0
+    }
+
     /// Serves if a request is pending.
     #[inline]
     pub(super) fn serve_pending(&self) -> bool {
         // Found on a CPU that is not pinned it may be another CPU's, then serving is merely early.
-        let pending = P::own_slot().mail.pending.load(Relaxed) != 0;
+        let pending = Self::is_asked();
         if pending {
             self.serve_now();
         }
@@ -49,18 +55,20 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         }
         // Before generations are read: an initiator that finds 1 relies on being served by the look that is still
         // to come (see `courier::interrupt`).
-        if broken(Broken::NoServeBarrier) {
+        let asked = if broken(Broken::NoServeBarrier) {
+            let asked = my.mail.pending.load(Relaxed);
             my.mail.pending.store(0, Relaxed);
+            asked
         } else {
-            my.mail.pending.swap(0, SeqCst);
+            let asked = my.mail.pending.swap(0, SeqCst);
             I::barrier_after_rmw();
-        }
+            asked
+        };
         if broken(Broken::TlbsyncElsewhere) {
             I::tlbsync();
         }
-        let kernel = self.kernel.raw_generation() != my.seen.kernel_generation.load(Relaxed);
-        if my.mail.trim.load(Relaxed) != 0 || kernel {
-            return self.serve_rare(my);
+        if asked & Asked::MORE != 0 {
+            return self.serve_all(my);
         }
         self.catch_up_with_space(my);
     }
@@ -68,7 +76,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     /// As `serve`, where there is more than a space to look after. Out of the way of what is frequent.
     #[cold]
     #[inline(never)]
-    fn serve_rare(&self, my: &CpuSlot) {
+    pub(super) fn serve_all(&self, my: &CpuSlot) {
         self.answer_trim(my);
         self.catch_up_with_kernel(my);
         self.catch_up_with_space(my);
@@ -155,7 +163,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
                 CatchUp::All => {
                     took(Branch::ServedFull);
                     my.counters.served_full.add(1);
-                    self.flush_loaded(my, space);
+                    Self::flush_loaded();
                 }
             }
         }
@@ -170,14 +178,9 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
 
     /// Drops all entries of the loaded space, by loading it again. Kernel entries that are global stay.
     #[inline(always)]
-    pub(super) fn flush_loaded(&self, my: &CpuSlot, space: &Space<W>) {
-        let pcid = if self.settings.mode().pcid() {
-            PcidSlots(&my.own).current_pcid()
-        } else {
-            0
-        };
-        // SAFETY: it is the root that is loaded now, with the same PCID.
-        unsafe { I::write_cr3(control::cr3(space.root, pcid)) };
+    pub(super) fn flush_loaded() {
+        // SAFETY: it is the root that is loaded now, with the same PCID: bit 63, which would keep entries, reads as 0.
+        unsafe { I::write_cr3(I::read_cr3()) };
     }
 
     /// Brings this CPU's kernel entries up to the kernel's generation.

@@ -32,9 +32,8 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             took(Branch::SwitchSame);
             return;
         }
+        // The caller is pinned, so the slot stays its own; what is loaded is looked at again.
         let _irqs = IrqsOff::<P>::new();
-        // Again: the caller may have been moved before.
-        let my = self.my_slot("switch");
         // SAFETY: promised by the caller.
         unsafe { self.load(my, space) }
     }
@@ -47,17 +46,15 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     unsafe fn load(&self, my: &CpuSlot, space: &Space<W>) {
         let me = P::current_cpu();
         let loaded = Loaded(my.seen.loaded.load(Relaxed));
-        self.answer_trim(my);
         if broken(Broken::MaskClearedEarly)
             && let Some(old) = loaded_space::get::<W>(my)
             && old.id != space.id
         {
             old.cpus.remove(me);
         }
-        let slots = PcidSlots(&my.own);
         let have = my.seen.generation.load(Relaxed);
-        if loaded.is_space() {
-            slots.save(have);
+        if self.settings.mode().pcid() && loaded.is_space() {
+            PcidSlots(&my.own).save(have);
         }
         my.seen.loaded.store(Loaded::SWITCHING.0, Relaxed);
         // SWITCHING and the mask bit are published before the generation is read (invariant 2); pairs with the
@@ -88,7 +85,10 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             retired(space.id);
         };
         if loaded.is_space() && loaded.id() == space.id {
-            self.end_lazy(my, space, have, now);
+            if have != now && !broken(Broken::LazyLeaveNoCompare) {
+                return self.end_lazy_behind(my, space, have, now);
+            }
+            took(Branch::LazyLeftFresh);
         } else {
             // SAFETY: promised by the caller.
             unsafe { self.load_root(my, space, now) };
@@ -96,17 +96,18 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         // After CR3: whoever sees the new generation knows that the old space is unloaded. Release, as is the next.
         my.seen.generation.store(now, Release);
         my.seen.loaded.store(Loaded::used(space.id).0, Release);
+        // Last, as the rare calls here are, so that a switch needs no stack frame.
+        self.answer_trim(my);
     }
 
-    /// The space is still loaded, only out of use: catch up with what was skipped meanwhile.
-    #[inline]
-    fn end_lazy(&self, my: &CpuSlot, space: &Space<W>, have: u64, now: u64) {
-        if have == now {
-            took(Branch::LazyLeftFresh);
-        } else if !broken(Broken::LazyLeaveNoCompare) {
-            took(Branch::LazyLeftBehind);
-            self.flush_space_to(my, space, space.domain.catch_up(have, now), now);
-        }
+    /// The space is still loaded, only out of use: catches up with what was skipped meanwhile, and ends the switch.
+    #[cold]
+    #[inline(never)]
+    fn end_lazy_behind(&self, my: &CpuSlot, space: &Space<W>, have: u64, now: u64) {
+        took(Branch::LazyLeftBehind);
+        self.flush_space_to(my, space, space.domain.catch_up(have, now), now);
+        my.seen.loaded.store(Loaded::used(space.id).0, Release);
+        self.answer_trim(my);
     }
 
     /// Loads the root of `space` and drops or keeps what its PCID has.

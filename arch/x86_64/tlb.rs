@@ -237,7 +237,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
         self.bury(cpu);
     }
 
-    #[inline]
+    #[inline(always)]
     fn start(&self, scope: Scope<'_, W>, request: &Request, reach: &mut Reach<W>) -> u64 {
         let _irqs = IrqsOff::<P>::new();
         let my = self.my_slot("flush");
@@ -255,15 +255,12 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> TlbFlusher<W>
     fn dispatch(&self, reach: &mut Reach<W>) {
         let _irqs = IrqsOff::<P>::new();
         let my = self.my_slot("flush");
-        self.dispatch_to(
-            my,
-            reach,
-            |reach| Errand::of_many(reach.kernel, reach.everyone),
-            |reach| self.flush_own(my, reach),
-        );
+        self.dispatch_to(my, reach, |reach| {
+            Errand::of_many(reach.kernel, reach.everyone)
+        });
     }
 
-    #[inline]
+    #[inline(always)]
     fn complete(&self, scope: Scope<'_, W>, generation: u64, reach: &Reach<W>) {
         self.wait_for(scope, generation, reach);
         if let Some(broadcast) = self.courier.broadcast() {

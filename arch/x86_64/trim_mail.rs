@@ -5,7 +5,7 @@ use crate::{
         Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
         fence,
     },
-    slot::CpuSlot,
+    slot::{Asked, CpuSlot},
     space::Space,
     variant::{Broken, broken},
 };
@@ -33,6 +33,9 @@ pub(super) fn post<const W: usize>(slot: &CpuSlot, space: &Space<W>) {
     let posted = slot.mail.trim.compare_exchange(0, address, AcqRel, Relaxed);
     if posted.is_err() {
         space.trims.fetch_sub(1, Release);
+    } else {
+        // No interrupt: whenever it next serves.
+        slot.mail.pending.fetch_or(Asked::MORE, Release);
     }
 }
 

@@ -48,12 +48,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         }
         match scope {
             Scope::Space(space) => {
-                let (id, everyone) = (space.id, reach.everyone);
-                reach.targets.for_each(|cpu| {
-                    if !Self::has_reached(cpu, id, generation, everyone) {
-                        self.wait_on(cpu, id, generation, everyone);
-                    }
-                });
+                self.wait_for_each(reach.targets, space.id, generation, reach.everyone);
             }
             Scope::Kernel => reach.targets.for_each(|cpu| {
                 self.wait_until(cpu, || Self::has_reached_kernel(cpu, generation));
@@ -61,10 +56,35 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
         }
     }
 
-    // Everything by value: what is out of the way costs the frequent case nothing.
+    /// Calls nothing but what is the last thing it does, so that it needs no stack frame.
     #[inline(never)]
-    fn wait_on(&self, cpu: usize, id: u64, generation: u64, everyone: bool) {
-        self.wait_until(cpu, || Self::has_reached(cpu, id, generation, everyone));
+    fn wait_for_each(&self, mut targets: CpuSet<W>, id: u64, generation: u64, everyone: bool) {
+        let mut turns = 0;
+        while let Some(cpu) = targets.first() {
+            if Self::has_reached(cpu, id, generation, everyone) {
+                targets.take_first();
+                continue;
+            }
+            turns += 1;
+            if Self::is_asked() || turns == Self::FEW_TURNS {
+                return self.wait_and_serve(targets, id, generation, everyone);
+            }
+            P::relax();
+        }
+    }
+
+    /// After so many turns of a waiting loop the number no longer matters.
+    const FEW_TURNS: u64 = if cfg!(any(loom, feature = "_sim")) {
+        1
+    } else {
+        1 << 12
+    };
+
+    #[inline(never)]
+    fn wait_and_serve(&self, targets: CpuSet<W>, id: u64, generation: u64, everyone: bool) {
+        targets.for_each(|cpu| {
+            self.wait_until(cpu, || Self::has_reached(cpu, id, generation, everyone));
+        });
     }
 
     #[inline(always)]

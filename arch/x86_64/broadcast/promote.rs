@@ -286,7 +286,7 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
                 reach.targets.add(cpu);
             }
         });
-        courier::interrupt::<P, I, W>(&reach.targets, my);
+        courier::interrupt::<P, I, W>(&reach.targets, false, my);
         self.catch_up_with_space(my);
         generation
     }

@@ -91,7 +91,7 @@ use crate::{
     cpus::CpuSet,
 };
 
-/// Makes hypercalls. On the real machine that is [`ThroughPage`]; tests and kernels may supply their own.
+/// Makes hypercalls. On the real machine that is `ThroughPage`; tests and kernels may supply their own.
 ///
 /// # Safety
 ///

@@ -48,7 +48,7 @@ const ALL_BUT_SELF: u32 = 0xc_0000;
 /// CPUs that one command of an xAPIC reaches: its flat logical destination has a bit for each.
 const FLAT: usize = 8;
 
-pub(crate) static X2APIC: AtomicBool = AtomicBool::new(false);
+static X2APIC: AtomicBool = AtomicBool::new(false);
 static IDS: [AtomicU32; MAX_CPUS] = [const { AtomicU32::new(0) }; MAX_CPUS];
 
 /// Chooses the mode, once, on the boot CPU.

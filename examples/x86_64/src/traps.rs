@@ -99,7 +99,14 @@ pub fn set_fast_handler<const VECTOR: u8>(handler: extern "C" fn()) {
     );
     let before = FAST[usize::from(VECTOR)].swap(handler as *mut (), Relaxed);
     assert!(before.is_null(), "vector {VECTOR} has a handler");
-    set_gate(VECTOR, fast_gate::<VECTOR>);
+    set_gate(
+        VECTOR,
+        if apic::is_x2apic() {
+            x2apic_gate::<VECTOR>
+        } else {
+            xapic_gate::<VECTOR>
+        },
+    );
 }
 
 /// Makes `gate` the code that the CPU runs for `vector`.
@@ -113,51 +120,54 @@ pub(crate) fn set_gate(vector: u8, gate: unsafe extern "C" fn()) {
     }
 }
 
-/// 9 registers: those that the C calling convention lets a function change. With the 5 words that the CPU pushes
-/// that aligns the stack.
-#[unsafe(naked)]
-unsafe extern "C" fn fast_gate<const VECTOR: u8>() {
-    naked_asm!(
-        "push rax",
-        "push rcx",
-        "push rdx",
-        "push rsi",
-        "push rdi",
-        "push r8",
-        "push r9",
-        "push r10",
-        "push r11",
-        "cld",
-        "call [{handlers} + 8 * {vector}]",
-        "cmp byte ptr [{x2apic}], 0",
-        "jne 3f",
-        // The address is beyond what a displacement can say.
-        "mov eax, {eoi}",
-        "mov dword ptr [rax], 0",
-        "2:",
-        "pop r11",
-        "pop r10",
-        "pop r9",
-        "pop r8",
-        "pop rdi",
-        "pop rsi",
-        "pop rdx",
-        "pop rcx",
-        "pop rax",
-        "iretq",
-        "3:",
-        "mov ecx, {eoi_msr}",
-        "xor eax, eax",
-        "xor edx, edx",
-        "wrmsr",
-        "jmp 2b",
-        handlers = sym FAST,
-        vector = const VECTOR,
-        x2apic = sym apic::X2APIC,
-        eoi = const apic::EOI_ADDRESS,
-        eoi_msr = const apic::EOI_MSR,
-    )
+/// A gate that saves 9 registers, those that the C calling convention lets a function change: with the 5 words that
+/// the CPU pushes they align the stack. `$acknowledge` ends the interrupt.
+macro_rules! fast_gate {
+    ($name:ident, [$($acknowledge:literal),*], $($operand:ident = $value:expr),*) => {
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name<const VECTOR: u8>() {
+            naked_asm!(
+                "push rax",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "push rdi",
+                "push r8",
+                "push r9",
+                "push r10",
+                "push r11",
+                "cld",
+                "call [{handlers} + 8 * {vector}]",
+                $($acknowledge,)*
+                "pop r11",
+                "pop r10",
+                "pop r9",
+                "pop r8",
+                "pop rdi",
+                "pop rsi",
+                "pop rdx",
+                "pop rcx",
+                "pop rax",
+                "iretq",
+                handlers = sym FAST,
+                vector = const VECTOR,
+                $($operand = const $value),*
+            )
+        }
+    };
 }
+
+// The address is beyond what a displacement can say.
+fast_gate!(
+    xapic_gate,
+    ["mov eax, {address}", "mov dword ptr [rax], 0"],
+    address = apic::EOI_ADDRESS
+);
+fast_gate!(
+    x2apic_gate,
+    ["mov ecx, {msr}", "xor eax, eax", "xor edx, edx", "wrmsr"],
+    msr = apic::EOI_MSR
+);
 
 /// Loads the interrupt table on this CPU.
 pub(crate) fn load() {

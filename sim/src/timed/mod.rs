@@ -1,7 +1,7 @@
 //! Virtual time: the shipping code on up to 4096 CPUs whose operations cost what [`costs`] says.
 //!
 //! It judges nothing: correctness is the other machine's. Each CPU has a clock of its own; the CPU whose clock is least
-//! acts. Atomic operations cost by what the cache line's last users leave behind ([`lines`]), instructions by the
+//! acts. Atomic operations cost by what the cache line's last users leave behind, instructions by the
 //! table, waiting loops park until a line that they have read is written. Two runs give the same figures.
 
 mod arm;
