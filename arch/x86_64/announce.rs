@@ -1,17 +1,11 @@
-//! The initiator's first half: make a change known, choose the targets, tell them.
+//! The initiator's first half: make a change known, and find whom it concerns.
 
-use super::{
-    Courier, Errand, Instructions, Tlb,
-    courier::{self, Round},
-    payload::Payload,
-    trim_mail,
-    wait::Reach,
-};
+use super::{Courier, Errand, Instructions, Tlb, payload::Payload, wait::Reach};
 use crate::{
-    atomic::Ordering::{Acquire, Relaxed},
+    atomic::Ordering::Acquire,
     coverage::{Branch, took},
     cpus::CpuSet,
-    domain::{CatchUp, Domain},
+    domain::Domain,
     flusher::Scope,
     paging::Stride,
     platform::IpiPlatform,
@@ -189,19 +183,11 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
 
     /// The generation that [`advance`](crate::domain::Domain::advance) gave, of a space that has not retired.
     #[inline(always)]
-    fn live(space: &Space<W>, before: u64) -> u64 {
+    pub(super) fn live(space: &Space<W>, before: u64) -> u64 {
         if Domain::was_retired(before) {
             retired(space.id());
         }
         before
-    }
-
-    /// Whether this CPU uses the space and has caught up with the generation `before` a request. Interrupts are off:
-    /// nothing was served since the request began.
-    #[inline(always)]
-    fn lacks_nothing(my: &CpuSlot, space: &Space<W>, before: u64) -> bool {
-        Loaded(my.seen.loaded.load(Relaxed)) == Loaded::used(space.id)
-            && my.seen.generation.load(Relaxed) == before
     }
 
     /// The CPUs in the space's mask: read after a full barrier, which pairs with the one in `switch` (invariants 1 and 2):
@@ -218,117 +204,6 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
     #[inline(always)]
     fn cpus(space: &Space<W>) -> CpuSet<W> {
         space.cpus.snapshot()
-    }
-
-    /// Those of `others` that a flush must reach, each given to `each` with its slot.
-    #[inline(always)]
-    fn targets_among(
-        &self,
-        my: &CpuSlot,
-        space: &Space<W>,
-        others: CpuSet<W>,
-        everyone: bool,
-        mut each: impl FnMut(&CpuSlot, usize),
-    ) -> CpuSet<W> {
-        let used = Loaded::used(space.id);
-        let mut targets = others;
-        let mut trim = None;
-        others.for_each(|cpu| {
-            let slot = P::slot(cpu);
-            let loaded = Loaded(slot.seen.loaded.load(Acquire));
-            if loaded == used {
-                took(Branch::TargetLoaded);
-            } else if !self.must_reach(my, space, cpu, loaded, everyone, &mut trim) {
-                targets.take_out(cpu);
-                return;
-            }
-            each(slot, cpu);
-        });
-        targets
-    }
-
-    /// The second half of a flush of a space that others have: finds targets, interrupts them, and flushes the own TLB.
-    /// Its arguments fit registers.
-    #[inline(never)]
-    fn tell_others(
-        &self,
-        space: &Space<W>,
-        payload: Payload,
-        before: u64,
-        cpus: CpuSet<W>,
-        everyone: bool,
-    ) -> CpuSet<W> {
-        let my = P::own_slot();
-        let mut others = cpus;
-        others.take_out(P::current_cpu());
-        let generation = Self::live(space, before) + 1;
-        space.domain.publish(generation, payload.some());
-        let mut round = Round::of(others);
-        let targets = self.targets_among(my, space, others, everyone, |slot, cpu| {
-            round.ask(slot, cpu, false, my);
-        });
-        round.keep(&targets);
-        if targets.is_empty() {
-            took(Branch::NoTarget);
-            my.counters.local.add(1);
-        } else {
-            my.counters.remote.add(1);
-        }
-        if self.courier.is_concurrent() {
-            round.send::<P, I>(my);
-        }
-        if Self::lacks_nothing(my, space, before) {
-            self.flush_own_request(my, space, payload, generation);
-        } else {
-            self.catch_up_behind(my);
-        }
-        if !self.courier.is_concurrent() {
-            round.send::<P, I>(my);
-        }
-        targets
-    }
-
-    /// Whether a flush of `space` must reach a CPU in its mask that does not use it.
-    #[cold]
-    #[inline(never)]
-    fn must_reach(
-        &self,
-        my: &CpuSlot,
-        space: &Space<W>,
-        cpu: usize,
-        loaded: Loaded,
-        everyone: bool,
-        trim: &mut Option<bool>,
-    ) -> bool {
-        if loaded == Loaded::SWITCHING {
-            // From or to this space, who knows: the interrupt waits until it has decided (invariant 7).
-            took(Branch::TargetSwitching);
-            return !broken(Broken::SwitchingSkipped);
-        }
-        if loaded == Loaded::lazy(space.id) {
-            if everyone {
-                took(Branch::TargetLazyReached);
-            } else {
-                took(Branch::TargetLazySkipped);
-                my.counters.elided_lazy.add(1);
-            }
-            return everyone;
-        }
-        // It compares generations when it comes back.
-        took(Branch::TargetAway);
-        my.counters.elided_away.add(1);
-        let trim = *trim.get_or_insert_with(|| {
-            let due = space.away.get() >= self.settings.mode().trim_after();
-            if due {
-                space.away.set(0);
-            }
-            due
-        });
-        space.away.add(1);
-        if trim {
-            trim_mail::post(P::slot(cpu), space);
-        }
-        false
     }
 
     /// Every online CPU has kernel mappings, whether idle, lazy or waiting (invariant 13).
@@ -376,79 +251,6 @@ impl<P: IpiPlatform, C: Courier, I: Instructions, const W: usize> Tlb<P, C, I, W
             reach.targets.add(cpu);
         });
         generation
-    }
-
-    /// Tells the targets, and flushes the own TLB: the initiator is its own first target.
-    #[inline]
-    pub(super) fn dispatch_to(
-        &self,
-        my: &CpuSlot,
-        reach: &mut Reach<W>,
-        errand: impl FnOnce(&Reach<W>) -> Errand,
-    ) {
-        if reach.targets.is_empty() {
-            took(Branch::NoTarget);
-            if reach.broadcast.get() {
-                my.counters.remote.add(1);
-            } else {
-                my.counters.local.add(1);
-            }
-            self.flush_own(my, reach);
-            return;
-        }
-        my.counters.remote.add(1);
-        if self.courier.is_concurrent() {
-            self.tell(my, reach, errand);
-            self.flush_own(my, reach);
-        } else {
-            self.flush_own(my, reach);
-            self.tell(my, reach, errand);
-        }
-    }
-
-    /// Tells the targets: by the courier's own means first, then by interrupt.
-    #[inline]
-    fn tell(&self, my: &CpuSlot, reach: &mut Reach<W>, errand: impl FnOnce(&Reach<W>) -> Errand) {
-        if C::CARRIES {
-            let errand = errand(reach);
-            self.carry(my, reach, &errand);
-        }
-        courier::interrupt::<P, I, W>(&reach.targets, reach.kernel, my);
-    }
-
-    /// Flushes what this CPU alone has, after some requests.
-    #[inline]
-    pub(super) fn flush_own(&self, my: &CpuSlot, reach: &Reach<W>) {
-        if broken(Broken::SkipLocal) {
-            return;
-        }
-        if reach.kernel {
-            self.catch_up_with_kernel(my);
-        }
-        self.catch_up_with_space(my);
-    }
-
-    /// Flushes what this CPU alone has: it lacks the request that began `generation`, and that is at hand.
-    #[inline(always)]
-    fn flush_own_request(&self, my: &CpuSlot, space: &Space<W>, payload: Payload, generation: u64) {
-        if broken(Broken::SkipLocal) {
-            return;
-        }
-        // The frequent case first.
-        if let Some(page) = payload.page() {
-            self.flush_space_to(my, space, CatchUp::One(page), generation);
-        } else {
-            let todo = payload.some().map_or(CatchUp::All, CatchUp::One);
-            self.flush_space_to(my, space, todo, generation);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn catch_up_behind(&self, my: &CpuSlot) {
-        if !broken(Broken::SkipLocal) {
-            self.catch_up_with_space(my);
-        }
     }
 }
 

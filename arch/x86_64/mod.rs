@@ -28,6 +28,7 @@ mod config;
 mod control;
 mod courier;
 mod detect;
+mod dispatch;
 mod entry;
 #[cfg(all(feature = "_sim", not(loom)))]
 mod inspect;
@@ -42,6 +43,7 @@ mod pcid;
 mod retire;
 mod serve;
 mod switch;
+mod targets;
 mod tlb;
 mod trim;
 mod trim_mail;

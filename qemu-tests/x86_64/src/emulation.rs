@@ -14,7 +14,7 @@ use x86_kernel::{
     percpu, smp,
 };
 
-use crate::{observe::read, pages::frame};
+use crate::{observe::read, pages::frame, room};
 
 const OLD: u64 = 0x0b00;
 const NEW: u64 = 0x0c00;
@@ -112,6 +112,7 @@ fn exchange(work: &(dyn Fn(usize, usize) + Sync), fresh: fn(usize, usize) -> boo
     let seen = Mutex::new([[None; WATCHED]; MAX_CPUS]);
     let barrier = Barrier::new(cpus);
     smp::run_on_all(&|cpu| {
+        room::make();
         load(root, PCIDS[cpu % 2]);
         for index in 0..WATCHED {
             assert_eq!(read(page(index)), Ok(OLD + index as u64));

@@ -18,6 +18,7 @@ pub mod paravirt;
 pub mod promotion;
 pub mod race;
 pub mod refused;
+mod room;
 pub mod space;
 mod suite;
 

@@ -12,7 +12,7 @@ use x86_kernel::{
     smp,
 };
 
-use crate::Backend;
+use crate::{Backend, room};
 
 /// Whether a change is followed by its flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +136,7 @@ pub fn observe<B: Backend>(
     let barrier = Barrier::new(cpus);
     let seen = Mutex::new([[None; ADDRESSES]; MAX_CPUS]);
     smp::run_on_all(&|cpu| {
+        room::make();
         if let Some(space) = watch.space {
             // SAFETY: all tables map the kernel, and the caller's space is retired or leaked, never moved before.
             unsafe { tlb.switch(space) };

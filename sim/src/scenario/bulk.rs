@@ -112,7 +112,13 @@ impl<F: Backend<W>, const W: usize> Actor<'_, F, W> {
         let told = done
             .told
             .map_or(0, |(first, last)| layout::pages_between(first, last));
-        let pages = told | done.cleared;
+        // What was cleared before is owed by the flush that follows it, which may be one that leaves lazy CPUs out: where
+        // tables go, only what is named here is promised to that extent.
+        let pages = if done.tables {
+            told
+        } else {
+            told | done.cleared
+        };
         let overlapped = owner.foreign(true) & !owner.foreign(false) & pages & !done.changed != 0;
         let promise = Promise {
             scope: owner.scope,

